@@ -1,0 +1,1 @@
+"""Bracket the likelihood of masked-diffusion and any-order language models."""

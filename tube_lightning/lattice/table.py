@@ -1,0 +1,64 @@
+"""Look-ups in a table: log p(x | order) for any draw and regime, without a network."""
+
+import math
+
+import torch
+from jaxtyping import Float, Float64, Int64, Shaped
+from torch import Tensor
+
+from tube_lightning.orderings import Steps, partition_steps, reveal_steps, set_codes
+from tube_lightning.orderings.steps import NEVER
+
+
+def checked_size(table: Float[Tensor, "*batch sets size"]) -> int:
+    """Refuse what is not a table over the whole lattice."""
+    size = table.shape[-1] if table.ndim >= 2 else 0
+    if size < 1 or table.shape[-2] != 2**size:
+        raise ValueError(
+            "table: expected [..., 2**size, size] over all revealed sets, "
+            f"got shape {tuple(table.shape)}"
+        )
+    return size
+
+
+def score_orderings(
+    table: Float[Tensor, "*#batch sets size"],
+    draws: Shaped[Tensor, "*#batch orderings size"],
+    steps: Steps = None,
+) -> Float64[Tensor, "*#batch orderings"]:
+    """Look up log p(x | order) of each draw (reveal times or orderings) under a regime, in nats."""
+    checked_size(table)
+    return _terms(table, reveal_steps(draws, steps)).sum(dim=-1)
+
+
+def score_partitions(
+    table: Float[Tensor, "*#batch sets size"],
+    times: Float[Tensor, "*#batch orderings size"],
+    group_size: int,
+) -> Float64[Tensor, "*#batch orderings"]:
+    """Look up log p(x | ordered partition), averaged exactly over the orders inside each group.
+
+    Unbiased for p(x) as a single ordering is, so it feeds every estimator unchanged.
+    """
+    checked_size(table)
+    steps, groups = partition_steps(times, group_size)  # [..., orderings, orders, size], groups
+    orders = steps.shape[-2]
+    terms = _terms(table, steps.flatten(-3, -2)).unflatten(-2, (-1, orders))
+    in_group = torch.zeros(
+        *terms.shape[:-1], int(groups.max()) + 1, dtype=terms.dtype, device=terms.device
+    ).scatter_add(-1, groups[..., None, :].expand_as(terms), terms)
+    return (torch.logsumexp(in_group, dim=-2) - math.log(orders)).sum(dim=-1)
+
+
+def _terms(
+    table: Float[Tensor, "*#batch sets size"], steps: Int64[Tensor, "*#batch draws size"]
+) -> Float64[Tensor, "*#batch draws size"]:
+    """Gather log p(x_d | set before d's step); zero where a position is not scored."""
+    size = table.shape[-1]
+    cells = set_codes(steps) * size + torch.arange(size, device=steps.device)
+    flat = table.flatten(-2)
+    lead = torch.broadcast_shapes(flat.shape[:-1], cells.shape[:-2])
+    cells = cells.expand(*lead, *cells.shape[-2:])
+    terms = flat.expand(*lead, -1).gather(-1, cells.flatten(-2)).view(cells.shape)
+    scored = (steps >= 0) & (steps != NEVER)
+    return torch.where(scored, terms, 0.0).double()

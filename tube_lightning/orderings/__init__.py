@@ -1,0 +1,28 @@
+"""Reveal times -> orderings, steps and revealed sets. No global randomness anywhere."""
+
+from tube_lightning.orderings.roles import Role, block_roles
+from tube_lightning.orderings.sets import (
+    RevealedSets,
+    all_sets,
+    decode_sets,
+    distinct_sets,
+    set_codes,
+)
+from tube_lightning.orderings.steps import EqualChunks, Steps, partition_steps, reveal_steps
+from tube_lightning.orderings.times import all_orderings, reveal_times
+
+__all__ = [
+    "EqualChunks",
+    "RevealedSets",
+    "Role",
+    "Steps",
+    "all_orderings",
+    "all_sets",
+    "block_roles",
+    "decode_sets",
+    "distinct_sets",
+    "partition_steps",
+    "reveal_steps",
+    "reveal_times",
+    "set_codes",
+]

@@ -1,0 +1,149 @@
+"""Reveal steps: at which step of a regime each position of a draw is revealed.
+
+A draw is either reveal times (float, one per position) or an ordering (int, entry t is the
+position revealed t-th). Given positions have step -1 and absent ones ``NEVER``, so that "revealed
+before" is a comparison of steps for every role.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+
+from tube_lightning.orderings.roles import Role
+
+ALREADY = -1
+NEVER = torch.iinfo(torch.int64).max
+
+
+@dataclass(frozen=True)
+class EqualChunks:
+    """Reveal in ``steps`` chunks of equal size, as deployed samplers do.
+
+    Where the number of positions is no multiple, the first chunks take one position more.
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        """Refuse a number of steps that reveals nothing."""
+        if self.steps < 1:
+            raise ValueError(f"EqualChunks.steps: expected at least 1, got {self.steps}")
+
+    def sizes(self, num_positions: int) -> tuple[int, ...]:
+        """Return the sizes of the chunks that are not empty.
+
+        >>> EqualChunks(2).sizes(5)
+        (3, 2)
+        """
+        small, extra = divmod(num_positions, self.steps)
+        return tuple(s for i in range(self.steps) if (s := small + (i < extra)))
+
+
+Steps = int | EqualChunks | None
+"""A regime: None = any-order ARM, one position a step; T = T-step MDM, every position draws its
+step iid and uniformly; ``EqualChunks(T)`` = a random ordering cut into T chunks."""
+
+
+def _ranks(
+    draws: Shaped[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"]
+) -> tuple[Int64[Tensor, "*batch size"], Int64[Tensor, "*#batch 1"]]:
+    """Rank the scored positions of each draw from 0, and count them."""
+    times = draws if draws.is_floating_point() else draws.argsort(dim=-1).double()
+    times = times.masked_fill(roles == Role.GIVEN, -torch.inf)
+    times = times.masked_fill(roles == Role.ABSENT, torch.inf)
+    num_given = (roles == Role.GIVEN).sum(dim=-1, keepdim=True)
+    ranks = times.argsort(dim=-1, stable=True).argsort(dim=-1) - num_given
+    return ranks, (roles == Role.SCORED).sum(dim=-1, keepdim=True)
+
+
+def _place_unscored(
+    steps: Int64[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"]
+) -> Int64[Tensor, "*batch size"]:
+    """Put given positions before every step and absent ones after."""
+    return steps.masked_fill(roles == Role.GIVEN, ALREADY).masked_fill(roles == Role.ABSENT, NEVER)
+
+
+def _checked_roles(
+    draws: Shaped[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"] | None
+) -> Int64[Tensor, "*#batch size"]:
+    """Default to all scored; refuse draws that are not of their declared kind."""
+    if draws.dtype not in (torch.float64, torch.float32, torch.int64):
+        raise ValueError(
+            f"draws: expected reveal times (float) or orderings (int64), got {draws.dtype}"
+        )
+    if not draws.is_floating_point():
+        positions = torch.arange(draws.shape[-1], device=draws.device)
+        bad = (draws.sort(dim=-1).values != positions).any(dim=-1)
+        if bad.any():
+            first = draws[bad][0].tolist()
+            raise ValueError(f"draws: expected permutations of 0..{len(first) - 1}, got {first}")
+    else:
+        outside = ~((draws >= 0) & (draws < 1))
+        if outside.any():
+            value = draws[outside][0].item()
+            raise ValueError(f"draws: expected reveal times in [0, 1), got {value}")
+    return torch.zeros_like(draws, dtype=torch.int64) if roles is None else roles
+
+
+def reveal_steps(
+    draws: Shaped[Tensor, "*batch size"],
+    steps: Steps = None,
+    roles: Int64[Tensor, "*#batch size"] | None = None,
+) -> Int64[Tensor, "*batch size"]:
+    """Return the step at which each position is revealed under a regime.
+
+    One draw of reveal times serves every regime: its order is the any-order ARM's, ``floor(u T)``
+    the step of the T-step MDM, and the chunks cut the same order. ``roles`` broadcasts against
+    the draws: give [blocks, 1, size] for draws of [blocks, orderings, size].
+
+    >>> times = torch.tensor([0.7, 0.1, 0.4])
+    >>> [reveal_steps(times, steps).tolist() for steps in (None, 2, EqualChunks(2))]
+    [[2, 0, 1], [1, 0, 0], [1, 0, 0]]
+    """
+    roles = _checked_roles(draws, roles)
+    if isinstance(steps, int):
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1, got {steps}")
+        if not draws.is_floating_point():
+            raise ValueError(
+                f"steps: {steps} random steps need reveal times (float), got an ordering; "
+                "draw times or use EqualChunks"
+            )
+        drawn = (draws * steps).long().clamp(max=steps - 1)
+        return _place_unscored(drawn, roles)
+    ranks, num_scored = _ranks(draws, roles)
+    if isinstance(steps, EqualChunks):
+        small, extra = num_scored // steps.steps, num_scored % steps.steps
+        in_large = ranks < extra * (small + 1)
+        ranks = torch.where(
+            in_large,
+            ranks // (small + 1),
+            extra + (ranks - extra * (small + 1)) // small.clamp(min=1),
+        )
+    return _place_unscored(ranks, roles)
+
+
+def partition_steps(
+    times: Float[Tensor, "*batch size"],
+    group_size: int,
+    roles: Int64[Tensor, "*#batch size"] | None = None,
+) -> tuple[Int64[Tensor, "*batch orders size"], Int64[Tensor, "*batch size"]]:
+    """Cut each random order into groups and list every order inside the groups.
+
+    This is the Rao-Blackwell draw: a random ordered partition, to be averaged exactly over the
+    ``group_size``! orders inside each group. Returns the reveal steps under each inner order and
+    the group of each position (a last group may be smaller; its orders then repeat equally often).
+    """
+    if group_size < 1:
+        raise ValueError(f"group_size: expected at least 1, got {group_size}")
+    roles = _checked_roles(times, roles)
+    ranks, _ = _ranks(times, roles)
+    groups, slots = ranks // group_size, ranks % group_size
+    inner = torch.tensor(
+        list(itertools.permutations(range(group_size))), device=times.device
+    )  # [orders, slots]
+    order = groups[..., None, :] * group_size + inner.T[slots].movedim(-1, -2)
+    return _place_unscored(order, roles[..., None, :]), groups
