@@ -10,9 +10,9 @@ function carries ``side`` ("lower" or "upper") and ``bound_preserving``.
 
 from tube_lightning.bounds.chi import cubo
 from tube_lightning.bounds.evidence import elbo, elbo_k
-from tube_lightning.bounds.guarantee import Estimator, Side
 from tube_lightning.bounds.tangent import tube, tube_kfold, tube_loo, tube_split
 from tube_lightning.bounds.thermodynamic import tvo_upper
+from tube_lightning.bounds.validity import Estimator, Side
 from tube_lightning.bounds.variational_gap import isvgb
 
 __all__ = [

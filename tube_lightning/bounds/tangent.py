@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from tube_lightning.bounds.guarantee import guarantee
 from tube_lightning.bounds.logspace import (
     checked_log_density,
     checked_scores,
     exclusive_logsumexp,
     log_mean_exp,
 )
+from tube_lightning.bounds.validity import guarantee
 
 
 def _tangent(

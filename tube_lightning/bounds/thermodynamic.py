@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from tube_lightning.bounds.guarantee import guarantee
 from tube_lightning.bounds.logspace import checked_scores
+from tube_lightning.bounds.validity import guarantee
 
 
 @guarantee("upper", bound_preserving=False)
