@@ -6,7 +6,9 @@ from tube_lightning.orderings.sets import (
     all_sets,
     decode_sets,
     distinct_sets,
+    encode_sets,
     set_codes,
+    unique_sets,
 )
 from tube_lightning.orderings.steps import EqualChunks, Steps, partition_steps, reveal_steps
 from tube_lightning.orderings.times import all_orderings, reveal_times
@@ -21,8 +23,10 @@ __all__ = [
     "block_roles",
     "decode_sets",
     "distinct_sets",
+    "encode_sets",
     "partition_steps",
     "reveal_steps",
     "reveal_times",
     "set_codes",
+    "unique_sets",
 ]

@@ -37,7 +37,7 @@ def set_codes(steps: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size
     size = steps.shape[-1]
     if size > _MAX_CODE_BITS:
         raise ValueError(f"size: expected at most {_MAX_CODE_BITS} positions, got {size}")
-    own_step = torch.where((steps < 0) | (steps == NEVER), 0, steps)
+    own_step = _own_step(steps)
     codes = torch.zeros_like(steps)
     for position in range(size):
         codes += (steps[..., position : position + 1] < own_step).long() << position
@@ -58,6 +58,38 @@ def decode_sets(codes: Int64[Tensor, "*batch"], size: int) -> Bool[Tensor, "*bat
     return (codes[..., None] >> torch.arange(size, device=codes.device)) % 2 == 1
 
 
+def encode_sets(sets: Bool[Tensor, "*batch size"]) -> Int64[Tensor, "*batch"]:
+    """Write sets as bit masks; position 0 is the lowest bit."""
+    codes = torch.zeros(sets.shape[:-1], dtype=torch.int64, device=sets.device)
+    for position in range(sets.shape[-1]):
+        codes += sets[..., position].long() << position
+    return codes
+
+
+def unique_sets(
+    block: Int64[Tensor, " entries"], revealed: Bool[Tensor, "entries size"]
+) -> tuple[Int64[Tensor, " rows"], Bool[Tensor, "rows size"], Int64[Tensor, " entries"]]:
+    """Find the distinct (block, set) pairs, sorted by block, and the row of each entry."""
+    size = revealed.shape[1]
+    if _fits_code(int(block.max()) + 1 if len(block) else 1, size):
+        return _unique_codes((block << size) + encode_sets(revealed), size)
+    entries = torch.cat([block[:, None], revealed.long()], dim=1)
+    distinct, row = torch.unique(entries, dim=0, return_inverse=True)
+    return distinct[:, 0], distinct[:, 1:] == 1, row
+
+
+def _fits_code(num_blocks: int, size: int) -> bool:
+    return size + num_blocks.bit_length() <= _MAX_CODE_BITS
+
+
+def _unique_codes(
+    codes: Int64[Tensor, " entries"], size: int
+) -> tuple[Int64[Tensor, " rows"], Bool[Tensor, "rows size"], Int64[Tensor, " entries"]]:
+    """Find the distinct ones among codes of block and set together."""
+    distinct, row = torch.unique(codes, return_inverse=True)
+    return distinct >> size, decode_sets(distinct % (1 << size), size), row
+
+
 def distinct_sets(*regimes: Int64[Tensor, "blocks orderings size"]) -> RevealedSets:
     """Collect the distinct revealed sets that the reveal steps of all ``regimes`` need.
 
@@ -67,42 +99,31 @@ def distinct_sets(*regimes: Int64[Tensor, "blocks orderings size"]) -> RevealedS
     if not regimes:
         raise ValueError("regimes: expected the reveal steps of at least one, got none")
     num_blocks, _, size = regimes[0].shape
-    block_bits = max(num_blocks - 1, 1).bit_length()
-    if size + block_bits > _MAX_CODE_BITS:
-        return _distinct_large_sets(regimes)
-    block = torch.arange(num_blocks, device=regimes[0].device)[:, None, None] << size
-    keys = [block + set_codes(steps) for steps in regimes]
-    distinct, flat = torch.unique(torch.cat([k.flatten() for k in keys]), return_inverse=True)
-    revealed = decode_sets(distinct % (1 << size), size)
-    return _with_index(revealed, distinct >> size, flat, regimes)
-
-
-def _distinct_large_sets(
-    regimes: tuple[Int64[Tensor, "blocks orderings size"], ...],
-) -> RevealedSets:
-    """Compare sets that do not fit an integer as rows of bits."""
-    rows = []
-    for steps in regimes:
-        own_step = torch.where((steps < 0) | (steps == NEVER), 0, steps)
-        before = steps[..., None, :] < own_step[..., :, None]
-        block = torch.arange(steps.shape[0], device=steps.device).view(-1, 1, 1, 1)
-        rows.append(torch.cat([block.expand(*steps.shape, 1), before.long()], dim=-1).flatten(0, 2))
-    distinct, flat = torch.unique(torch.cat(rows), dim=0, return_inverse=True)
-    return _with_index(distinct[:, 1:] == 1, distinct[:, 0], flat, regimes)
-
-
-def _with_index(
-    revealed: Bool[Tensor, "rows size"],
-    block: Int64[Tensor, " rows"],
-    flat: Int64[Tensor, " entries"],
-    regimes: tuple[Int64[Tensor, "blocks orderings size"], ...],
-) -> RevealedSets:
-    """Shape the flat inverse index by regime, and mark the entries that scored positions use."""
-    pieces = flat.split([steps.numel() for steps in regimes])
+    blocks = torch.arange(num_blocks, device=regimes[0].device)
+    if _fits_code(num_blocks, size):
+        codes = [(blocks[:, None, None] << size) + set_codes(steps) for steps in regimes]
+        block, revealed, row = _unique_codes(torch.cat([c.flatten() for c in codes]), size)
+    else:
+        before = [_sets_before(steps).flatten(0, 2) for steps in regimes]
+        owner = [blocks.repeat_interleave(steps[0].numel()) for steps in regimes]
+        block, revealed, row = unique_sets(torch.cat(owner), torch.cat(before))
+    pieces = row.split([steps.numel() for steps in regimes])
     index = tuple(piece.view_as(steps) for piece, steps in zip(pieces, regimes, strict=True))
     needed = torch.zeros_like(revealed)
-    positions = torch.arange(revealed.shape[1], device=revealed.device)
+    positions = torch.arange(size, device=blocks.device)
     for rows, steps in zip(index, regimes, strict=True):
         scored = (steps >= 0) & (steps != NEVER)
         needed[rows[scored], positions.expand_as(steps)[scored]] = True
     return RevealedSets(revealed, needed, block, index)
+
+
+def _sets_before(
+    steps: Int64[Tensor, "*batch size"],
+) -> Bool[Tensor, "*batch size size"]:
+    """Say for each position d (first axis) whether e (second) is revealed before its step."""
+    return steps[..., None, :] < _own_step(steps)[..., :, None]
+
+
+def _own_step(steps: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size"]:
+    """Return each position's step; given and absent ones stand before the first."""
+    return torch.where((steps < 0) | (steps == NEVER), 0, steps)

@@ -1,0 +1,16 @@
+"""Networks, and the little that the rest of the package sees of them."""
+
+from tube_lightning.models.block_diffusion import BlockDiffusion
+from tube_lightning.models.dit import DiT, DiTConfig
+from tube_lightning.models.protocols import AutoregressiveModel, BlockModel, NoisyRows
+from tube_lightning.models.tokens import check_tokens
+
+__all__ = [
+    "AutoregressiveModel",
+    "BlockDiffusion",
+    "BlockModel",
+    "DiT",
+    "DiTConfig",
+    "NoisyRows",
+    "check_tokens",
+]

@@ -1,0 +1,79 @@
+"""What the rest of the package sees of a model."""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
+
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class NoisyRows:
+    """Blocks with some of their tokens hidden: one row is one revealed set of one block.
+
+    Rows of one block of one sequence are neighbours, so that they can share its clean prefix.
+    """
+
+    sequence: Int64[Tensor, " rows"]
+    start: Int64[Tensor, " rows"]
+    """Position of the block's first token: as many clean tokens are before it."""
+    tokens: Int64[Tensor, "rows size"]
+    """The true tokens; absent positions hold the mask id."""
+    revealed: Bool[Tensor, "rows size"]
+    needed: Bool[Tensor, "rows size"]
+    """Where a log-probability is asked for: hidden positions only."""
+
+
+C = TypeVar("C")
+
+
+@runtime_checkable
+class BlockModel(Protocol[C]):
+    """A model that predicts the hidden tokens of a block from the rest and the blocks before.
+
+    A full-sequence masked diffusion model is the case of one block.
+    """
+
+    @property
+    def mask_id(self) -> int:
+        """The token that stands for "hidden"."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, the mask token's included."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Number of positions in a block."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence the model was made for."""
+        ...
+
+    def encode(self, tokens: Int64[Tensor, "batch length"]) -> C:
+        """Read the clean tokens once, for all rows that will condition on them."""
+        ...
+
+    def log_probs(self, context: C, rows: NoisyRows) -> Float[Tensor, " needed"]:
+        """Return the log-probability of the true token at each needed position, in row order."""
+        ...
+
+
+@runtime_checkable
+class AutoregressiveModel(Protocol):
+    """A model with an exact left-to-right likelihood."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids it can read."""
+        ...
+
+    def token_log_probs(
+        self, tokens: Int64[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length_minus_1"]:
+        """Return log p(x[t + 1] | x[..t]) for every t."""
+        ...

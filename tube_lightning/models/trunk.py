@@ -1,0 +1,133 @@
+"""The network as inference sees it: a plain pre-norm transformer, its modulation folded in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+ROTARY_BASE = 10_000
+
+
+T = TypeVar("T")
+
+
+def _mapped(fn: Callable[[str, Tensor], Tensor], node: T, name: str = "") -> T:
+    """Apply ``fn`` to every tensor of nested records and tuples, with the name of its field."""
+    result: Any = node
+    if isinstance(node, Tensor):
+        result = fn(name, node)
+    elif isinstance(node, tuple):
+        result = tuple(_mapped(fn, item, name) for item in node)
+    elif is_dataclass(node) and not isinstance(node, type):
+        names = [field.name for field in fields(node)]
+        result = replace(node, **{n: _mapped(fn, getattr(node, n), n) for n in names})
+    return cast("T", result)
+
+
+class Projections(NamedTuple):
+    """Queries, keys and values of some tokens, rotated to their positions."""
+
+    queries: Float[Tensor, "*tokens heads width"]
+    keys: Float[Tensor, "*tokens heads width"]
+    values: Float[Tensor, "*tokens heads width"]
+
+
+class Rotary(NamedTuple):
+    """Cosines and sines of some positions, for rotating half-split heads."""
+
+    cos: Float[Tensor, "*positions 1 half"]
+    sin: Float[Tensor, "*positions 1 half"]
+
+    def rotate(self, heads: Float[Tensor, "*tokens heads width"]) -> Float[Tensor, "..."]:
+        """Turn the pairs (i, i + width/2) of each head by the angle of its position."""
+        first, second = heads.chunk(2, dim=-1)
+        return torch.cat(
+            [first * self.cos - second * self.sin, second * self.cos + first * self.sin], dim=-1
+        )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One transformer layer with its modulation folded in.
+
+    The residual stream is fp32; matmuls run in the dtype of the weights.
+    """
+
+    norm1: tuple[Tensor, Tensor]
+    qkv: Float[Tensor, "three_dim dim"]
+    out: Float[Tensor, "dim dim"]
+    norm2: tuple[Tensor, Tensor]
+    mlp_in: tuple[Tensor, Tensor]
+    mlp_out: tuple[Tensor, Tensor]
+    n_heads: int
+    dropout: float = 0.0
+
+    def project(self, x: Float[Tensor, "*tokens dim"], rotary: Rotary) -> Projections:
+        """Read queries, keys and values off the stream."""
+        normed = F.layer_norm(x, x.shape[-1:], *self.norm1).to(self.qkv.dtype)
+        queries, keys, values = rearrange(
+            F.linear(normed, self.qkv),
+            "... (three heads width) -> three ... heads width",
+            three=3,
+            heads=self.n_heads,
+        )
+        return Projections(rotary.rotate(queries), rotary.rotate(keys), values)
+
+    def finish(
+        self,
+        x: Float[Tensor, "*tokens dim"],
+        attended: Float[Tensor, "*tokens heads width"],
+    ) -> Float[Tensor, "*tokens dim"]:
+        """Write what attention found to the stream, then the MLP's answer."""
+        x = x + self._drop(F.linear(attended.flatten(-2), self.out))
+        normed = F.layer_norm(x, x.shape[-1:], *self.norm2).to(self.qkv.dtype)
+        hidden = F.gelu(F.linear(normed, *self.mlp_in), approximate="tanh")
+        return x + self._drop(F.linear(hidden, *self.mlp_out))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout) if self.dropout else x
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The whole network as constants: what inference needs, and nothing else."""
+
+    embedding: Float[Tensor, "vocab dim"]
+    layers: tuple[Layer, ...]
+    norm_final: tuple[Tensor, Tensor]
+    head: tuple[Tensor, Tensor]
+    n_heads: int
+
+    def frozen(self, dtype: torch.dtype = torch.float32) -> "Trunk":
+        """Detach from the parameters, with the layers' matmuls in ``dtype`` and the rest fp32."""
+
+        def in_dtype(name: str, tensor: Tensor) -> Tensor:
+            matmul = name in ("qkv", "out", "mlp_in", "mlp_out")
+            return tensor.detach().to(dtype if matmul else torch.float32).contiguous()
+
+        return _mapped(in_dtype, self)
+
+    def moved(self, device: torch.device) -> "Trunk":
+        """Return the trunk on a device."""
+        return _mapped(lambda _, tensor: tensor.to(device), self)
+
+    def rotary(self, positions: Int64[Tensor, "*positions"]) -> Rotary:
+        """Return the rotations of some positions (base 10,000), in the trunk's dtype."""
+        width = self.embedding.shape[1] // self.n_heads
+        exponent = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
+        angles = positions[..., None, None].float() / ROTARY_BASE**exponent
+        dtype = self.layers[0].qkv.dtype
+        return Rotary(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def final_norm(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens dim"]:
+        """Normalise the stream for the head."""
+        return F.layer_norm(x, x.shape[-1:], *self.norm_final)
+
+    def logits(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens vocab"]:
+        """Return fp32 logits; the mask token's is -inf, for nothing is ever revealed as a mask."""
+        return F.linear(self.final_norm(x), *self.head)
