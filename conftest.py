@@ -1,6 +1,9 @@
 """Names that every docstring example may use without importing them."""
 
+import os
 from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read on import; without it a failed load takes a minute
 
 import pytest
 import torch

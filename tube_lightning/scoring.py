@@ -16,7 +16,7 @@ from tube_lightning.models import BlockModel, NoisyRows, check_tokens
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
 
 C = TypeVar("C")
-DEFAULT_TOKEN_BUDGET = 8192
+DEFAULT_TOKEN_BUDGET = 1024
 
 
 def conditional_table(

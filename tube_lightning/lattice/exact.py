@@ -15,7 +15,7 @@ from tube_lightning.orderings import Steps, all_sets
 MAX_CHUNK_SIZE = 16
 MAX_GROUP_SIZE = 14
 _MAX_ELEMENTS = 1 << 21
-"""Largest temporary, in float64 numbers (16 MiB): leading axes are taken in slices of it."""
+"""Leading axes are taken in slices of about this many float64 numbers (16 MiB) of state."""
 
 
 def exact_log_likelihoods(
@@ -135,15 +135,9 @@ def _by_slices(
 def _edge_weights(size: int, steps: Steps) -> list[float]:
     """Return P(S is the set before d's step) for one set S of each cardinality and d not in S."""
     if isinstance(steps, int):
-        return [
-            math.fsum(
-                ((t / steps) ** k) * ((steps - t) / steps) ** (size - 1 - k) / steps
-                for t in range(steps)
-            )
-            if k < size
-            else 0.0
-            for k in range(size + 1)
-        ]
+        before = torch.arange(steps, dtype=torch.float64) / steps  # P(revealed before step t)
+        powers = ((before**k) * (1 - before) ** (size - 1 - k) for k in range(size))
+        return [*(power.mean().item() for power in powers), 0.0]
     weights, revealed = [0.0] * (size + 1), 0
     for chunk in (1,) * size if steps is None else steps.sizes(size):
         weights[revealed] = chunk / (size - revealed) / math.comb(size, revealed)

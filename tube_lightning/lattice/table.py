@@ -40,12 +40,12 @@ def score_partitions(
 
     Unbiased for p(x) as a single ordering is, so it feeds every estimator unchanged.
     """
-    checked_size(table)
+    size = checked_size(table)
     steps, groups = partition_steps(times, group_size)  # [..., orderings, orders, size], groups
-    orders = steps.shape[-2]
+    orders, num_groups = steps.shape[-2], -(-size // group_size)
     terms = _terms(table, steps.flatten(-3, -2)).unflatten(-2, (-1, orders))
     in_group = torch.zeros(
-        *terms.shape[:-1], int(groups.max()) + 1, dtype=terms.dtype, device=terms.device
+        *terms.shape[:-1], num_groups, dtype=terms.dtype, device=terms.device
     ).scatter_add(-1, groups[..., None, :].expand_as(terms), terms)
     return (torch.logsumexp(in_group, dim=-2) - math.log(orders)).sum(dim=-1)
 

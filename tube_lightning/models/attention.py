@@ -94,15 +94,19 @@ def _plan_flex(rows: NoisyRows, clean_length: int, kernel: Callable[..., Tensor]
     sequences, row_sequence = torch.unique(rows.sequence, return_inverse=True)
     num_clean = len(sequences) * clean_length
 
-    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        row = query // size
-        same_row = (key - num_clean) // size == row
-        same_sequence = key // max(clean_length, 1) == row_sequence[row]
-        before = key % max(clean_length, 1) < rows.start[row]
-        return torch.where(key >= num_clean, same_row, same_sequence & before)
-
+    period = max(clean_length, 1)
     mask = create_block_mask(
-        visible, None, None, num_rows * size, num_clean + num_rows * size, rows.tokens.device
+        lambda batch, head, query, key: torch.where(
+            key >= num_clean,  # an own key, else a clean one
+            (key - num_clean) // size == query // size,
+            (key // period == row_sequence[query // size])
+            & (key % period < rows.start[query // size]),
+        ),
+        B=None,
+        H=None,
+        Q_LEN=num_rows * size,
+        KV_LEN=num_clean + num_rows * size,
+        device=rows.tokens.device,
     )
 
     def attend(

@@ -67,7 +67,7 @@ class BlockDiffusion(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BlockDiffusion":
         """Move the trunk with the module; its dtypes are part of the model and stay."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.trunk = self.trunk.moved(fn(self.trunk.embedding).device)
         return self
 

@@ -27,7 +27,8 @@ class DiTConfig:
     """Sizes and variant of the network, with the names of the published ``config.json``.
 
     Block diffusion: ``cross_attn``. Masked diffusion (MDLM): neither flag. AR: ``causal``, and no
-    ``adaln``. The mask token is the last of the vocabulary.
+    ``adaln``. The mask token is the last of the vocabulary, unless the tokenizer brought its own;
+    a negative ``mask_id`` counts from the end.
     """
 
     vocab_size: int
@@ -41,6 +42,7 @@ class DiTConfig:
     adaln: bool = True
     cross_attn: bool = True
     causal: bool = False
+    mask_id: int = -1
 
     def __post_init__(self) -> None:
         """Refuse sizes that make no network."""
@@ -54,11 +56,11 @@ class DiTConfig:
             )
         if self.causal and self.cross_attn:
             raise ValueError("causal, cross_attn: expected at most one of the two, got both")
-
-    @property
-    def mask_id(self) -> int:
-        """The id of the mask token."""
-        return self.vocab_size - 1
+        if not -self.vocab_size <= self.mask_id < self.vocab_size:
+            raise ValueError(
+                f"mask_id: expected one of the {self.vocab_size} tokens, got {self.mask_id}"
+            )
+        object.__setattr__(self, "mask_id", self.mask_id % self.vocab_size)
 
 
 def _linears(mlp: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:

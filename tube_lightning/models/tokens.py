@@ -10,7 +10,8 @@ def _refuse_first(bad: Tensor, tokens: Tensor, expected: str) -> None:
         sequence, position = bad.nonzero()[0].tolist()
         value = tokens[sequence, position].item()
         raise ValueError(
-            f"tokens: expected {expected}, got {value} in sequence {sequence} at position {position}"
+            f"tokens: expected {expected}, got {value} "
+            f"in sequence {sequence} at position {position}"
         )
 
 

@@ -34,12 +34,10 @@ def set_codes(steps: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size
     >>> set_codes(torch.tensor([2, 0, 1])).tolist()  # order 1, 2, 0
     [6, 0, 2]
     """
-    size = steps.shape[-1]
-    if size > _MAX_CODE_BITS:
-        raise ValueError(f"size: expected at most {_MAX_CODE_BITS} positions, got {size}")
+    _check_code_size(steps.shape[-1])
     own_step = _own_step(steps)
     codes = torch.zeros_like(steps)
-    for position in range(size):
+    for position in range(steps.shape[-1]):
         codes += (steps[..., position : position + 1] < own_step).long() << position
     return codes
 
@@ -60,6 +58,7 @@ def decode_sets(codes: Int64[Tensor, "*batch"], size: int) -> Bool[Tensor, "*bat
 
 def encode_sets(sets: Bool[Tensor, "*batch size"]) -> Int64[Tensor, "*batch"]:
     """Write sets as bit masks; position 0 is the lowest bit."""
+    _check_code_size(sets.shape[-1])
     codes = torch.zeros(sets.shape[:-1], dtype=torch.int64, device=sets.device)
     for position in range(sets.shape[-1]):
         codes += sets[..., position].long() << position
@@ -76,6 +75,11 @@ def unique_sets(
     entries = torch.cat([block[:, None], revealed.long()], dim=1)
     distinct, row = torch.unique(entries, dim=0, return_inverse=True)
     return distinct[:, 0], distinct[:, 1:] == 1, row
+
+
+def _check_code_size(size: int) -> None:
+    if size > _MAX_CODE_BITS:
+        raise ValueError(f"size: expected at most {_MAX_CODE_BITS} positions, got {size}")
 
 
 def _fits_code(num_blocks: int, size: int) -> bool:

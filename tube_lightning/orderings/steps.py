@@ -112,7 +112,7 @@ def reveal_steps(
                 f"steps: {steps} random steps need reveal times (float), got an ordering; "
                 "draw times or use EqualChunks"
             )
-        drawn = (draws * steps).long().clamp(max=steps - 1)
+        drawn = (draws.double() * steps).long().clamp(max=steps - 1)
         return _place_unscored(drawn, roles)
     ranks, num_scored = _ranks(draws, roles)
     if isinstance(steps, EqualChunks):
@@ -141,6 +141,7 @@ def partition_steps(
         raise ValueError(f"group_size: expected at least 1, got {group_size}")
     roles = _checked_roles(times, roles)
     ranks, _ = _ranks(times, roles)
+    group_size = min(group_size, times.shape[-1])
     groups, slots = ranks // group_size, ranks % group_size
     inner = torch.tensor(
         list(itertools.permutations(range(group_size))), device=times.device

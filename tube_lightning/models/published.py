@@ -1,0 +1,94 @@
+"""The published layout of BD3-LM, MDLM and AR: ``config.json`` and ``model.safetensors``."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tube_lightning.models.dit import DiT, DiTConfig
+from tube_lightning.models.sources import Source, find_file
+from tube_lightning.models.trunk import ROTARY_BASE
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+MODEL_TYPES = ("bd3lm", "mdlm")
+PREFIX = "backbone."
+BUFFERS = (f"{PREFIX}rotary_emb.inv_freq", "sampling_eps_min", "sampling_eps_max")
+"""Saved with the weights, but never read: some versions of the ecosystem zero ``inv_freq``."""
+
+_TRAINING_FIELDS = {"sampling_eps_min": 0.001, "sampling_eps_max": 0.999}
+
+
+def read_config(source: Source, revision: str | None = None) -> dict[str, Any]:
+    """Read a model's ``config.json``."""
+    path = find_file(source, CONFIG_FILE, revision)
+    try:
+        config = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(config).__name__}")
+    return config
+
+
+def read_published(
+    source: Source, revision: str | None = None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read the known fields of ``DiTConfig``, and the tensors by their published names."""
+    config = read_config(source, revision)
+    model_type = config.get("model_type")
+    if model_type not in MODEL_TYPES:
+        raise ValueError(
+            f"{source}: expected model_type {' or '.join(MODEL_TYPES)} in {CONFIG_FILE}, got "
+            f"{model_type!r} (load_arm reads any causal language model of transformers)"
+        )
+    if config.get("time_conditioning"):
+        raise ValueError(f"{source}: time_conditioning: expected false, got true: not supported")
+    known: dict[str, Any] = {"adaln": True, "causal": False, "cross_attn": model_type == "bd3lm"}
+    names = {field.name for field in fields(DiTConfig)}
+    known |= {name: value for name, value in config.items() if name in names and value is not None}
+    path = find_file(source, WEIGHTS_FILE, revision)
+    try:
+        return known, load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected a safetensors file ({error})") from error
+
+
+def _published_tensors(network: DiT) -> dict[str, Tensor]:
+    """Return the parameters by their published names, and the buffers that belong to them."""
+    config = network.config
+    tensors = {
+        f"{PREFIX}{name}": tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in network.state_dict().items()
+    }
+    width = config.hidden_dim // config.n_heads
+    exponent = torch.arange(0, width, 2, dtype=torch.float32) / width
+    tensors[BUFFERS[0]] = 1 / ROTARY_BASE**exponent
+    if config.cross_attn:
+        tensors |= {name: torch.tensor(value) for name, value in _TRAINING_FIELDS.items()}
+    return tensors
+
+
+def save_checkpoint(folder: Source, network: DiT) -> None:
+    """Write a network in the published layout; a reader never sees a half-written file."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = asdict(network.config) | _TRAINING_FIELDS
+    config |= {"model_type": "bd3lm", "architectures": ["BD3LM"], "dtype": "float32"}
+    config |= {"attn_backend": "sdpa", "time_conditioning": False, "return_dict": False}
+    config |= {"var_min": network.config.cross_attn}
+    if network.config.mask_id == network.config.vocab_size - 1:
+        del config["mask_id"]  # the published files do not name the last token
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as unfinished:
+        files = [Path(unfinished, name) for name in (WEIGHTS_FILE, CONFIG_FILE)]
+        save_file(_published_tensors(network), files[0], metadata={"format": "pt"})
+        files[1].write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        for file in files:
+            os.replace(file, folder / file.name)

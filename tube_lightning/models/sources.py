@@ -1,0 +1,46 @@
+"""Where a model's files are: a local folder, or the model hub."""
+
+import re
+from os import PathLike
+from pathlib import Path
+
+Source = str | PathLike[str]
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def local_file(source: Source) -> Path | None:
+    """Return the source as a path if it is a file."""
+    path = Path(source).expanduser()
+    return path if path.is_file() else None
+
+
+def find_file(source: Source, name: str, revision: str | None = None) -> Path:
+    """Return a file of a local folder or of a hub id; nothing but that file is downloaded."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise ValueError(f"revision: expected none for the local {folder}, got {revision!r}")
+        if not (folder / name).is_file():
+            names = sorted(path.name for path in folder.iterdir())
+            raise FileNotFoundError(
+                f"{folder}: expected a folder with {name}, found {', '.join(names) or 'nothing'}"
+            )
+        return folder / name
+    is_id = isinstance(source, str) and _HUB_ID.fullmatch(source) and source[0] != "."
+    if not is_id or folder.suffix in (".ckpt", ".pt", ".pth"):
+        raise FileNotFoundError(f"{source}: no such file or folder")
+    return _from_hub(str(source), name, revision)
+
+
+def _from_hub(repository: str, name: str, revision: str | None) -> Path:
+    from huggingface_hub import hf_hub_download  # slow to import, and local folders do without
+
+    try:
+        return Path(hf_hub_download(repository, name, revision=revision))
+    except Exception as error:  # the hub's client lets its network stack's errors through
+        raise FileNotFoundError(
+            f"{repository}: no such local folder, and no {name} from the model hub "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}). Without access to the hub, "
+            f"give the path of a local folder with the files of the model"
+        ) from error
