@@ -1,6 +1,7 @@
 """The scoring engine against the naive two-stream forward, on every path."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,20 @@ import torch
 
 from benchmarks.naive import one_stream_log_probs, two_stream_log_probs
 from tests.networks import LENGTH, VOCAB, random_model, random_network, random_tokens, state_of
-from tube_lightning.lattice import exact_elbo, exact_log_likelihood, score_orderings
+from tube_lightning.bounds import elbo_k
+from tube_lightning.lattice import (
+    exact_elbo,
+    exact_log_likelihood,
+    score_orderings,
+    scored_table,
+)
 from tube_lightning.models import BlockDiffusion, DiT, load_block_model
 from tube_lightning.models.attention import plan_compiled_flex, plan_flex, plan_grouped
 from tube_lightning.orderings import (
+    EqualChunks,
     RevealedSets,
     Role,
+    all_orderings,
     all_sets,
     block_roles,
     distinct_sets,
@@ -112,11 +121,13 @@ def test_full_sequence_model_is_the_case_of_one_block(plan):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
 def test_compiled_flex_attention_equals_grouped():
+    """Several micro-batches of several key blocks, one of them padded: all of one shape."""
     network = random_network(4)
     tokens = random_tokens(2)
     flex = BlockDiffusion(network.config, network.folded().frozen(), plan_compiled_flex)
-    table = conditional_table(flex, tokens, token_budget=300)
+    table = conditional_table(flex, tokens, token_budget=400)  # 100 rows at a time, of 240
     grouped = conditional_table(BlockDiffusion.from_network(network), tokens)
     torch.testing.assert_close(table, grouped, atol=TOLERANCE, rtol=0)
 
@@ -144,26 +155,64 @@ def test_sampled_sets_give_the_scores_of_the_full_lattice(num_given):
     table = conditional_table(model, tokens, roles=roles)
     times = reveal_times(0, range(3), range(8), num_orderings=5, size=4)
     here = roles[None, :, None].expand(3, -1, 1, -1)
-    regimes = (None, 1, 2, 4)
+    regimes = (None, 1, 2, 4, EqualChunks(2))
     steps = [reveal_steps(times, regime, here).flatten(0, 1) for regime in regimes]
     sets = distinct_sets(*steps)
     rows = score_sets(model, tokens, sets, token_budget=50)
     for index, regime in zip(sets.index, regimes, strict=True):
         scores = rows[index, torch.arange(4)].sum(dim=-1).view(3, 8, 5)
-        # unscored positions have probability one in the table, wherever the draw puts them
-        expected = score_orderings(table, times, regime)
+        expected = score_orderings(table, times, regime, roles)
         torch.testing.assert_close(scores, expected, atol=4 * TOLERANCE, rtol=0)
 
 
-def test_unscored_positions_leave_the_exact_likelihood_alone():
-    """The lattice over all positions equals the lattice over the scored ones."""
-    model, tokens = random_model(4), random_tokens(2, 16)
-    table = conditional_table(model, tokens, roles=block_roles(16, 4, 2))[:, 0]
-    free = [code for code in range(16) if code & 0b0011 == 0]
-    restricted = table[:, free][:, :, 2:]
-    for steps in (None, 1, 3):
-        for exact in (exact_log_likelihood, exact_elbo):
-            torch.testing.assert_close(exact(table, steps), exact(restricted, steps))
+@pytest.mark.parametrize("exact", [exact_log_likelihood, exact_elbo])
+def test_unscored_positions_leave_the_exact_likelihood_alone(exact):
+    """The lattice over all positions equals the lattice over the scored ones.
+
+    Except for equal chunks, where an unscored position would fill a place.
+    """
+    model, tokens = random_model(4), random_tokens(2, 15)
+    roles = block_roles(15, 4, 2)
+    table = conditional_table(model, tokens, roles=roles)
+    for block in (0, 3):
+        reduced = scored_table(table[:, block], roles[block])
+        assert reduced.shape == (2, 2 ** (2 + block // 3), 2 + block // 3)
+        for steps in (None, 1, 3):
+            torch.testing.assert_close(exact(table[:, block], steps), exact(reduced, steps))
+        assert (exact(table[:, block], EqualChunks(2)) != exact(reduced, EqualChunks(2))).all()
+
+
+def test_exact_equal_chunks_are_what_sampled_ones_average_to():
+    """All orders of a block with a given position: the mean over them is the exact value."""
+    model, tokens = random_model(4), random_tokens(1, 4)
+    roles = block_roles(4, 4, 1)
+    table = conditional_table(model, tokens, roles=roles)[0, 0]
+    scores = score_orderings(table, all_orderings(4), EqualChunks(2), roles[0])
+    exact = exact_log_likelihood(scored_table(table, roles[0]), EqualChunks(2))
+    torch.testing.assert_close(elbo_k(scores), exact)
+
+
+def test_autocast_changes_nothing():
+    model, tokens = random_model(4), random_tokens(2)
+    table = conditional_table(model, tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(conditional_table(model, tokens), table)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"block": torch.tensor([0, 16])}, "a block of the 2 sequences.*row 1"),
+        ({"block": torch.tensor([-1, 0])}, "a block of the 2 sequences.*row 0"),
+        ({"revealed": torch.ones(2, 4, dtype=torch.bool)}, "to be hidden.*row 0"),
+        ({"block": torch.tensor([0, 7])}, "before the end at 30.*row 1"),
+    ],
+)
+def test_bad_sets_are_named(change, message):
+    everything = torch.ones(2, 4, dtype=torch.bool)
+    sets = RevealedSets(~everything, everything, torch.tensor([0, 1]), index=())
+    with pytest.raises(ValueError, match=message):
+        score_sets(random_model(4), random_tokens(2, 30), replace(sets, **change))
 
 
 def test_batch_neighbours_do_not_matter_and_runs_repeat():
@@ -246,6 +295,11 @@ def test_non_finite_log_probabilities_name_sequence_and_position():
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         conditional_table(random_model(4), random_tokens(1), **options)
+
+
+def test_large_blocks_need_explicit_sets():
+    with pytest.raises(ValueError, match="sets: expected some for blocks of 32"):
+        conditional_table(random_model(32, cross_attn=False), random_tokens(1))
 
 
 def test_roles_must_leave_the_padding_absent():

@@ -8,15 +8,24 @@ each needed position comes back; all else in the table is zero.
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from tube_lightning.models import BlockModel, NoisyRows, check_tokens
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
 
 C = TypeVar("C")
-DEFAULT_TOKEN_BUDGET = 1024
+MAX_LATTICE_SIZE = 16
+
+
+def default_token_budget(device: torch.device) -> int:
+    """Choose how many tokens go through the network at once.
+
+    On CPUs activations should stay in the cache; accelerators want to be filled.
+    """
+    return 1024 if device.type == "cpu" else 32_768
 
 
 def conditional_table(
@@ -25,7 +34,7 @@ def conditional_table(
     sets: Bool[Tensor, "sets size"] | None = None,
     *,
     roles: Int64[Tensor, "*#batch blocks size"] | None = None,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
+    token_budget: int | None = None,
 ) -> Float64[Tensor, "batch blocks sets size"]:
     """Return log p(x_d | x_S, blocks before) of the true tokens, for every block and set S.
 
@@ -33,11 +42,18 @@ def conditional_table(
     ready for ``tube_lightning.lattice``. Given positions are visible in every set and absent ones
     in none, whatever ``sets`` says. Revealed, given and absent positions have log-probability 0.
 
-    ``roles`` defaults to scoring every token of ``tokens``. Memory is bounded by ``token_budget``
-    (tokens in the network at once), whatever the number of sets.
+    ``roles`` defaults to scoring every token of ``tokens``. At most ``token_budget`` tokens (or one
+    sequence's clean ones) are in the network at once, whatever the batch and the number of sets;
+    besides, there is the table itself.
     """
     roles = _checked_roles(model, tokens, roles)
-    sets = all_sets(model.block_size) if sets is None else sets
+    if sets is None:
+        if model.block_size > MAX_LATTICE_SIZE:
+            raise ValueError(
+                f"sets: expected some for blocks of {model.block_size}: the full lattice is for "
+                f"at most {MAX_LATTICE_SIZE} positions"
+            )
+        sets = all_sets(model.block_size)
     if sets.ndim != 2 or sets.shape[1] != model.block_size:
         raise ValueError(
             f"sets: expected [sets, {model.block_size}] (the block size), got {tuple(sets.shape)}"
@@ -65,7 +81,7 @@ def score_sets(
     tokens: Int64[Tensor, "batch length"],
     sets: RevealedSets,
     *,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
+    token_budget: int | None = None,
 ) -> Float64[Tensor, "rows size"]:
     """Return the rows of the conditional table that ``sets`` asks for; zero where not needed.
 
@@ -75,51 +91,61 @@ def score_sets(
     check_tokens(
         tokens, vocab_size=model.vocab_size, max_length=model.max_length, mask_id=model.mask_id
     )
-    if token_budget < 1:
-        raise ValueError(f"token_budget: expected at least 1, got {token_budget}")
-    context = model.encode(tokens)
-    table = torch.zeros(sets.needed.shape, dtype=torch.float64, device=tokens.device)
-    asked = torch.nonzero(sets.needed.any(dim=1))[:, 0]
-    for some in asked.split(max(1, token_budget // model.block_size)):
-        rows = _noisy_rows(model, tokens, sets, some)
-        log_probs = model.log_probs(context, rows)
-        _refuse_non_finite(log_probs, rows)
-        values = torch.zeros(rows.needed.shape, dtype=torch.float64, device=tokens.device)
-        values[rows.needed] = log_probs.double()
-        table[some] = values
+    device, (batch, length), size = tokens.device, tokens.shape, model.block_size
+    budget = default_token_budget(device) if token_budget is None else token_budget
+    if budget < 1:
+        raise ValueError(f"token_budget: expected at least 1, got {budget}")
+    num_blocks = -(-length // size)
+    revealed, needed, block = (t.to(device) for t in (sets.revealed, sets.needed, sets.block))
+    sequence, start = block // num_blocks, block % num_blocks * size
+    _check_sets(revealed, needed, sequence, start, tokens)
+    padded = F.pad(tokens, (0, num_blocks * size - length), value=model.mask_id)
+    blocks = rearrange(padded, "batch (blocks size) -> (batch blocks) size", size=size)
+    table = torch.zeros(needed.shape, dtype=torch.float64, device=device)
+    asked = torch.nonzero(needed.any(dim=1))[:, 0]
+    asked = asked[block[asked].argsort(stable=True)]  # the rows of a block are neighbours
+    num_together = max(1, budget // length)
+    for first in range(0, batch, num_together):
+        together = (sequence[asked] >= first) & (sequence[asked] < first + num_together)
+        context = model.encode(tokens[first : first + num_together])
+        for some in asked[together].split(max(1, budget // size)):
+            rows = NoisyRows(
+                sequence=sequence[some] - first,
+                start=start[some],
+                tokens=blocks[block[some]],
+                revealed=revealed[some],
+                needed=needed[some],
+            )
+            values = torch.zeros(rows.needed.shape, dtype=torch.float64, device=device)
+            values[rows.needed] = model.log_probs(context, rows).double()
+            table[some] = values
+    bad = torch.nonzero(~table.isfinite())
+    if len(bad):
+        row, offset = bad[0].tolist()
+        raise ValueError(
+            f"log-probability: expected a finite number, got {table[row, offset].item()} at "
+            f"sequence {sequence[row].item()}, position {start[row].item() + offset}"
+        )
     return table
 
 
-def _noisy_rows(
-    model: BlockModel[C],
+def _check_sets(
+    revealed: Bool[Tensor, "rows size"],
+    needed: Bool[Tensor, "rows size"],
+    sequence: Int64[Tensor, " rows"],
+    start: Int64[Tensor, " rows"],
     tokens: Int64[Tensor, "batch length"],
-    sets: RevealedSets,
-    some: Int64[Tensor, " some"],
-) -> NoisyRows:
-    """Look up the tokens of some rows; positions after the end hold the mask."""
-    length, size = tokens.shape[1], model.block_size
-    num_blocks = -(-length // size)
-    padded = torch.nn.functional.pad(tokens, (0, num_blocks * size - length), value=model.mask_id)
-    blocks = rearrange(padded, "batch (blocks size) -> (batch blocks) size", size=size)
-    block = sets.block[some]
-    return NoisyRows(
-        sequence=block // num_blocks,
-        start=block % num_blocks * size,
-        tokens=blocks[block],
-        revealed=sets.revealed[some],
-        needed=sets.needed[some],
-    )
-
-
-def _refuse_non_finite(log_probs: Float[Tensor, " needed"], rows: NoisyRows) -> None:
-    """Name the sequence and position of the first log-probability that is no number."""
-    bad = torch.nonzero(~log_probs.isfinite())
-    if len(bad):
-        row, offset = torch.nonzero(rows.needed)[bad[0, 0]].tolist()
-        raise ValueError(
-            f"log-probability: expected a finite number, got {log_probs[bad[0, 0]].item()} at "
-            f"sequence {rows.sequence[row].item()}, position {rows.start[row].item() + offset}"
-        )
+) -> None:
+    """Refuse rows that ask for what is not hidden, or not there."""
+    batch, length = tokens.shape
+    after_end = start[:, None] + torch.arange(needed.shape[1], device=start.device) >= length
+    for what, bad in (
+        (f"a block of the {batch} sequences", (sequence < 0) | (sequence >= batch)),
+        ("positions needed to be hidden", (needed & revealed).any(dim=1)),
+        (f"positions needed before the end at {length}", (needed & after_end).any(dim=1)),
+    ):
+        if bad.any():
+            raise ValueError(f"sets: expected {what}, got another in row {int(bad.nonzero()[0])}")
 
 
 def _checked_roles(

@@ -16,7 +16,7 @@ from tube_lightning.lattice.exact import (
     exact_log_likelihood,
     exact_log_likelihoods,
 )
-from tube_lightning.lattice.table import score_orderings, score_partitions
+from tube_lightning.lattice.table import score_orderings, score_partitions, scored_table
 
 __all__ = [
     "exact_cubo",
@@ -25,4 +25,5 @@ __all__ = [
     "exact_log_likelihoods",
     "score_orderings",
     "score_partitions",
+    "scored_table",
 ]

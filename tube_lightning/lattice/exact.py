@@ -14,6 +14,7 @@ from tube_lightning.orderings import Steps, all_sets
 
 MAX_CHUNK_SIZE = 16
 MAX_GROUP_SIZE = 14
+MAX_ELBO_STEPS = 1_000_000
 _MAX_ELEMENTS = 1 << 21
 """Leading axes are taken in slices of about this many float64 numbers (16 MiB) of state."""
 
@@ -54,7 +55,9 @@ def exact_log_likelihood(
 
     ``steps`` is the regime: None for the any-order ARM, T for the T-step MDM with iid uniform
     steps, ``EqualChunks(T)`` for T chunks of equal size. Blocks of up to 16 positions (any-order,
-    chunks) or 14 (T-step); T may be any size.
+    chunks) or 14 (T-step); T may be any size. Positions that are not scored have probability one
+    in a table of ``tube_lightning.scoring`` and change nothing, except that they would fill a place
+    in ``EqualChunks``: take ``scored_table`` first.
 
     Reference: TUBE paper, eq. (ao_arm) and (mdm).
 
@@ -71,6 +74,8 @@ def exact_elbo(
     """Return E[log p(x | order)] of a block, exactly, in nats.
 
     ELBO = sum_S sum_{d not in S} P(S is revealed just before d's step) log p(x_d | x_S)
+
+    At most a million steps; beyond, the any-order value (None) is the limit.
 
     Reference: TUBE paper, eq. (ao_arm_elbo) and (mdm_elbo).
     """
@@ -135,6 +140,8 @@ def _by_slices(
 def _edge_weights(size: int, steps: Steps) -> list[float]:
     """Return P(S is the set before d's step) for one set S of each cardinality and d not in S."""
     if isinstance(steps, int):
+        if steps > MAX_ELBO_STEPS:
+            raise ValueError(f"steps: expected at most {MAX_ELBO_STEPS} or None, got {steps}")
         before = torch.arange(steps, dtype=torch.float64) / steps  # P(revealed before step t)
         powers = ((before**k) * (1 - before) ** (size - 1 - k) for k in range(size))
         return [*(power.mean().item() for power in powers), 0.0]

@@ -27,9 +27,6 @@ class _Edges:
     subsets: Int64[Tensor, "sets edges"]
     steps: Int64[Tensor, "sets edges *cells"]
 
-    def to(self, device: torch.device) -> "_Edges":
-        return _Edges(self.sets.to(device), self.subsets.to(device), self.steps.to(device))
-
 
 def _members(size: int, count: int) -> Int64[Tensor, "sets count"]:
     """List the positions of each set of ``count`` positions, sets in bit-mask order."""
@@ -45,7 +42,8 @@ def _subsets(
 
 
 @lru_cache(maxsize=64)
-def _chunk_edges(size: int, before: int, after: int) -> _Edges:
+@torch.inference_mode(False)  # what is kept may be needed for gradients later
+def _chunk_edges(size: int, before: int, after: int, device: torch.device) -> _Edges:
     """List the sets of ``after`` positions and, from each of their subsets of ``before``, a step.
 
     A step is the list of cells of the flattened table whose sum is log prod_{d in S-R} p(d | R).
@@ -56,7 +54,8 @@ def _chunk_edges(size: int, before: int, after: int) -> _Edges:
     subsets = _subsets(members, patterns)
     added = torch.nonzero(~patterns)[:, 1].view(-1, after - before)  # [edges, added]
     cells = subsets[..., None] * size + members[:, added]
-    return _Edges((1 << members).sum(dim=1), subsets, cells)
+    sets = (1 << members).sum(dim=1)
+    return _Edges(sets.to(device), subsets.to(device), cells.to(device))
 
 
 def log_chunk_paths(
@@ -68,14 +67,15 @@ def log_chunk_paths(
     log_paths = cells.new_full((num_sets, num_tables), -math.inf)
     log_paths[0] = 0.0
     for after, chunk in zip(itertools.accumulate(sizes), sizes, strict=True):
-        edges = _chunk_edges(size, after - chunk, after).to(table.device)
+        edges = _chunk_edges(size, after - chunk, after, table.device)
         log_steps = cells[edges.steps].sum(dim=2)  # [sets, edges, tables]
         log_paths[edges.sets] = torch.logsumexp(log_paths[edges.subsets] + log_steps, dim=1)
     return log_paths[-1]
 
 
-@lru_cache(maxsize=16)
-def _group_edges(size: int) -> tuple[_Edges, ...]:
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what is kept may be needed for gradients later
+def _group_edges(size: int, device: torch.device) -> tuple[_Edges, ...]:
     """List the sets of each cardinality and, from their proper subsets, largest first, a step.
 
     A step is a row of ``_group_steps``: those from R start at ``start[R]`` and are numbered by the
@@ -97,7 +97,8 @@ def _group_edges(size: int) -> tuple[_Edges, ...]:
         for slot in range(count):
             bit = bit_outside[subsets, members[:, slot : slot + 1]]
             steps += torch.where(patterns[:, slot], 0, bit)
-        layers.append(_Edges((1 << members).sum(dim=1), subsets, steps))
+        codes = (1 << members).sum(dim=1)
+        layers.append(_Edges(codes.to(device), subsets.to(device), steps.to(device)))
     return tuple(layers)
 
 
@@ -125,8 +126,7 @@ def log_group_paths(
     log_steps = _group_steps(table.movedim(0, -1).contiguous())
     log_paths = table.new_full((max_groups + 1, num_sets, num_tables), -math.inf)  # axis 0 is k
     log_paths[0, 0] = 0.0
-    for count, layer in enumerate(_group_edges(size), start=1):
-        edges = layer.to(table.device)
+    for count, edges in enumerate(_group_edges(size, table.device), start=1):
         steps = log_steps[edges.steps]  # [sets, edges, tables]
         for groups in range(1, min(count, max_groups) + 1):
             # k - 1 groups reach only the subsets of at least k - 1 positions, which come first

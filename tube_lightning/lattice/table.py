@@ -6,7 +6,14 @@ import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
-from tube_lightning.orderings import Steps, partition_steps, reveal_steps, set_codes
+from tube_lightning.orderings import (
+    Role,
+    Steps,
+    all_sets,
+    partition_steps,
+    reveal_steps,
+    set_codes,
+)
 from tube_lightning.orderings.steps import NEVER
 
 
@@ -21,14 +28,33 @@ def checked_size(table: Float[Tensor, "*batch sets size"]) -> int:
     return size
 
 
+def scored_table(
+    table: Float[Tensor, "*batch sets size"], roles: Int64[Tensor, " size"]
+) -> Float[Tensor, "*batch scored_sets scored"]:
+    """Reduce a table to the lattice of its scored positions.
+
+    Given positions are revealed in every set that is kept, absent ones in none.
+    """
+    size = checked_size(table)
+    sets, roles = all_sets(size).to(table.device), roles.to(table.device)
+    scored, given = roles == Role.SCORED, roles == Role.GIVEN
+    kept = (sets[:, ~scored] == given[~scored]).all(dim=1)
+    return table[..., kept, :][..., scored]
+
+
 def score_orderings(
     table: Float[Tensor, "*#batch sets size"],
     draws: Shaped[Tensor, "*#batch orderings size"],
     steps: Steps = None,
+    roles: Int64[Tensor, "*#batch size"] | None = None,
 ) -> Float64[Tensor, "*#batch orderings"]:
-    """Look up log p(x | order) of each draw (reveal times or orderings) under a regime, in nats."""
+    """Look up log p(x | order) of each draw (reveal times or orderings) under a regime, in nats.
+
+    ``roles`` says which positions are scored (default: all).
+    """
     checked_size(table)
-    return _terms(table, reveal_steps(draws, steps)).sum(dim=-1)
+    here = None if roles is None else roles.to(table.device)[..., None, :]
+    return _terms(table, reveal_steps(draws.to(table.device), steps, here)).sum(dim=-1)
 
 
 def score_partitions(
@@ -41,7 +67,9 @@ def score_partitions(
     Unbiased for p(x) as a single ordering is, so it feeds every estimator unchanged.
     """
     size = checked_size(table)
-    steps, groups = partition_steps(times, group_size)  # [..., orderings, orders, size], groups
+    steps, groups = partition_steps(
+        times.to(table.device), group_size
+    )  # [..., orderings, orders, size], groups
     orders, num_groups = steps.shape[-2], -(-size // group_size)
     terms = _terms(table, steps.flatten(-3, -2)).unflatten(-2, (-1, orders))
     in_group = torch.zeros(
@@ -61,4 +89,10 @@ def _terms(
     cells = cells.expand(*lead, *cells.shape[-2:])
     terms = flat.expand(*lead, -1).gather(-1, cells.flatten(-2)).view(cells.shape)
     scored = (steps >= 0) & (steps != NEVER)
-    return torch.where(scored, terms, 0.0).double()
+    terms = torch.where(scored, terms, 0.0).double()
+    if terms.isnan().any():
+        where = tuple(torch.nonzero(terms.isnan())[0].tolist())
+        raise ValueError(
+            f"table: expected log-probabilities, got nan for draw and position {where}"
+        )
+    return terms

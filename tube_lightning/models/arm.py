@@ -1,6 +1,5 @@
 """Models with an exact left-to-right likelihood."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tube_lightning.models.dit import DiT, DiTConfig
 from tube_lightning.models.head import token_log_probs
 from tube_lightning.models.sources import Source
 from tube_lightning.models.tokens import check_tokens
-from tube_lightning.models.trunk import Trunk
+from tube_lightning.models.trunk import FrozenTrunk, Trunk, in_own_precision
 
 _MAX_LOGITS = 1 << 28
 """Most logits of a transformers model at a time (1 GiB in fp32), unless one sequence has more."""
@@ -39,7 +38,7 @@ class DiTARM(nn.Module):
         if not config.causal:
             raise ValueError("config: expected an autoregressive model, got a diffusion model")
         self.config = config
-        self.trunk = trunk
+        self.frozen = FrozenTrunk(trunk)
 
     @classmethod
     def from_network(cls, network: DiT, dtype: torch.dtype = torch.float32) -> "DiTARM":
@@ -51,13 +50,12 @@ class DiTARM(nn.Module):
         """Number of token ids, the mask token's included (it has probability zero)."""
         return self.config.vocab_size
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DiTARM":
-        """Move the trunk with the module; its dtypes are part of the model and stay."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.trunk = self.trunk.moved(fn(self.trunk.embedding[:0]).device)
-        return self
+    @property
+    def trunk(self) -> Trunk:
+        """The network, on the device of this module."""
+        return self.frozen.constants
 
-    @torch.inference_mode()
+    @in_own_precision
     def token_log_probs(
         self, tokens: Int64[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length-1"]:
@@ -142,7 +140,7 @@ class TransformersARM(nn.Module):
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return limit if isinstance(limit, int) and limit > 0 else None
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def token_log_probs(
         self, tokens: Int64[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length-1"]:

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int32, Int64
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from tube_lightning.models.protocols import NoisyRows
 from tube_lightning.models.trunk import Projections
+
+_FLEX_BLOCK = 128
 
 Attend = Callable[[Projections, Tensor, Tensor], Tensor]
 """(projections of the rows, clean keys, clean values) -> what each row's tokens attended to.
@@ -86,44 +89,85 @@ def plan_compiled_flex(rows: NoisyRows, clean_length: int) -> Attend:
 
 @lru_cache(maxsize=1)
 def _compiled_flex() -> Callable[..., Tensor]:
-    return torch.compile(flex_attention, dynamic=True)
+    return torch.compile(flex_attention)
 
 
 def _plan_flex(rows: NoisyRows, clean_length: int, kernel: Callable[..., Tensor]) -> Attend:
-    num_rows, size = rows.tokens.shape
-    sequences, row_sequence = torch.unique(rows.sequence, return_inverse=True)
-    num_clean = len(sequences) * clean_length
+    """Line up the clean keys of all sequences, then the rows' own, and mask by position.
 
-    period = max(clean_length, 1)
-    mask = create_block_mask(
-        lambda batch, head, query, key: torch.where(
-            key >= num_clean,  # an own key, else a clean one
-            (key - num_clean) // size == query // size,
-            (key // period == row_sequence[query // size])
-            & (key % period < rows.start[query // size]),
-        ),
-        B=None,
-        H=None,
-        Q_LEN=num_rows * size,
-        KV_LEN=num_clean + num_rows * size,
-        device=rows.tokens.device,
-    )
+    The number of rows is padded to a power of two, so that few shapes are ever compiled.
+    """
+    num_rows, size = rows.tokens.shape
+    padding = (1 << (num_rows - 1).bit_length()) - num_rows
+    device = rows.tokens.device
 
     def attend(
         own: Projections,
         clean_keys: Float[Tensor, "batch clean heads width"],
         clean_values: Float[Tensor, "batch clean heads width"],
     ) -> Float[Tensor, "rows size heads width"]:
-        def with_clean(clean: Tensor, own: Tensor) -> Tensor:
-            both = torch.cat([clean[sequences].flatten(0, 1), own.flatten(0, 1)])
-            return rearrange(both, "tokens heads width -> 1 heads tokens width")
-
+        queries, keys, values = (F.pad(p, (0, 0) * 3 + (0, padding)) for p in own)
         attended = kernel(
-            rearrange(own.queries, "rows size heads width -> 1 heads (rows size) width"),
-            with_clean(clean_keys, own.keys),
-            with_clean(clean_values, own.values),
-            block_mask=mask,
+            rearrange(queries, "rows size heads width -> 1 heads (rows size) width"),
+            _joined(clean_keys, keys),
+            _joined(clean_values, values),
+            block_mask=mask(len(clean_keys)),
         )
-        return rearrange(attended, "1 heads (rows size) width -> rows size heads width", size=size)
+        attended = rearrange(
+            attended, "1 heads (rows size) width -> rows size heads width", size=size
+        )
+        return attended[:num_rows]
+
+    @lru_cache(maxsize=1)  # all layers have the same number of sequences
+    def mask(batch: int) -> BlockMask:
+        sequence = F.pad(rows.sequence, (0, padding), value=-1)  # a padded row sees itself alone
+        start = F.pad(rows.start, (0, padding))
+        num_clean, period = batch * clean_length, max(clean_length, 1)
+        first_clean = sequence.clamp(min=0) * clean_length
+        first_own = num_clean + torch.arange(num_rows + padding, device=device) * size
+        return BlockMask.from_kv_blocks(
+            *_visited_blocks(
+                (first_clean, first_clean + start),
+                (first_own, first_own + size),
+                size=size,
+                num_keys=num_clean + len(sequence) * size,
+            ),
+            mask_mod=lambda batch, head, query, key: torch.where(
+                key >= num_clean,  # one of the rows' own keys, else a clean one
+                (key - num_clean) // size == query // size,
+                (key // period == sequence[query // size]) & (key % period < start[query // size]),
+            ),
+            seq_lengths=(len(sequence) * size, num_clean + len(sequence) * size),
+        )
 
     return attend
+
+
+def _joined(
+    clean: Float[Tensor, "batch clean heads width"], own: Float[Tensor, "rows size heads width"]
+) -> Float[Tensor, "1 heads keys width"]:
+    """Line up the clean keys (or values) of all sequences and those of the rows."""
+    both = torch.cat([clean.flatten(0, 1), own.flatten(0, 1)])
+    return rearrange(both, "keys heads width -> 1 heads keys width")
+
+
+def _visited_blocks(
+    *intervals: tuple[Int64[Tensor, " rows"], Int64[Tensor, " rows"]], size: int, num_keys: int
+) -> tuple[Int32[Tensor, "1 1 blocks"], Int32[Tensor, "1 1 blocks key_blocks"]]:
+    """Find the blocks of keys that each block of queries may see, from intervals of keys a row.
+
+    Returns their number and their indices, visited ones first. Memory grows with queries times
+    blocks of keys, not with queries times keys.
+    """
+    begin = torch.arange(0, num_keys, _FLEX_BLOCK, device=intervals[0][0].device)
+    seen = torch.stack(
+        [
+            (low[:, None] < begin + _FLEX_BLOCK) & (high[:, None] > begin) & (high > low)[:, None]
+            for low, high in intervals
+        ]
+    ).any(dim=0)
+    by_query = seen.repeat_interleave(size, dim=0)
+    by_query = F.pad(by_query, (0, 0, 0, -len(by_query) % _FLEX_BLOCK))
+    visited = by_query.unflatten(0, (-1, _FLEX_BLOCK)).any(dim=1)
+    order = visited.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+    return visited.sum(dim=1).int()[None, None], order.int()[None, None]

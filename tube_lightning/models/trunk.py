@@ -2,18 +2,30 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import wraps
+from typing import (
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 ROTARY_BASE = 10_000
 
 
 T = TypeVar("T")
+M = TypeVar("M", bound="HasTrunk")
+P = ParamSpec("P")
 
 
 def _mapped(fn: Callable[[str, Tensor], Tensor], node: T, name: str = "") -> T:
@@ -131,3 +143,42 @@ class Trunk:
     def logits(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens vocab"]:
         """Return fp32 logits; the mask token's is -inf, for nothing is ever revealed as a mask."""
         return F.linear(self.final_norm(x), *self.head)
+
+
+@runtime_checkable
+class HasTrunk(Protocol):
+    """A model on a trunk."""
+
+    @property
+    def trunk(self) -> Trunk:
+        """The network."""
+        ...
+
+
+def in_own_precision(
+    method: Callable[Concatenate[M, P], T],
+) -> Callable[Concatenate[M, P], T]:
+    """Run a model's method without gradients, in the dtypes of its trunk whatever autocast says."""
+
+    @wraps(method)
+    def run(self: M, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.no_grad(), torch.autocast(self.trunk.embedding.device.type, enabled=False):
+            return method(self, *args, **kwargs)
+
+    return run
+
+
+class FrozenTrunk(nn.Module):
+    """A trunk that moves with the module that holds it, and keeps its dtypes.
+
+    It has no parameters: what is loaded to be evaluated is neither trained nor saved again.
+    """
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self.constants = trunk
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FrozenTrunk":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.constants = self.constants.moved(fn(self.constants.embedding[:0]).device)
+        return self

@@ -103,6 +103,12 @@ def distinct_sets(*regimes: Int64[Tensor, "blocks orderings size"]) -> RevealedS
     if not regimes:
         raise ValueError("regimes: expected the reveal steps of at least one, got none")
     num_blocks, _, size = regimes[0].shape
+    for steps in regimes:
+        if steps.shape[::2] != (num_blocks, size):
+            raise ValueError(
+                f"regimes: expected {num_blocks} blocks of {size} in all of them, got shape "
+                f"{tuple(steps.shape)}"
+            )
     blocks = torch.arange(num_blocks, device=regimes[0].device)
     if _fits_code(num_blocks, size):
         codes = [(blocks[:, None, None] << size) + set_codes(steps) for steps in regimes]

@@ -85,7 +85,12 @@ def _checked_roles(
         if outside.any():
             value = draws[outside][0].item()
             raise ValueError(f"draws: expected reveal times in [0, 1), got {value}")
-    return torch.zeros_like(draws, dtype=torch.int64) if roles is None else roles
+    if roles is None:
+        return torch.zeros_like(draws, dtype=torch.int64)
+    unknown = (roles < min(Role)) | (roles > max(Role))
+    if unknown.any():
+        raise ValueError(f"roles: expected values of Role, got {roles[unknown][0].item()}")
+    return roles
 
 
 def reveal_steps(
