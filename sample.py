@@ -1,0 +1,16 @@
+"""Draw sequences from a block model into a parquet or jsonl file: python sample.py --help."""
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="sample")
+def main(config: DictConfig) -> None:
+    """Instantiate and call, in two steps: errors then reach users as they were raised."""
+    write = instantiate(config, _partial_=True)
+    write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Every YAML composes and instantiates."""
+
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+GROUPS = {"train": ("model", "data", "objective", "schedule", "trainer", "logger")}
+
+
+def options(group):
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def compose(name, *overrides):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = hydra.compose(name, list(overrides))
+    OmegaConf.resolve(config)
+    return config
+
+
+CHOICES = [
+    (name, f"{group}={option}")
+    for name, groups in GROUPS.items()
+    for group in groups
+    for option in options(group)
+]
+
+
+@pytest.mark.parametrize(("name", "choice"), CHOICES)
+def test_every_choice_composes(name, choice):
+    compose(name, choice)
+
+
+@pytest.mark.parametrize("objective", options("objective"))
+def test_every_objective_instantiates(objective, tmp_path):
+    config = compose("train", f"objective={objective}", f"output_dir={tmp_path}")
+    module = instantiate(config.module)
+    assert module.network.config.causal == (objective == "arm")
+    assert module.network.config.cross_attn == (objective == "bd3lm")
+    trainer = instantiate(config.trainer, accelerator="cpu", devices=1)
+    assert trainer.max_steps == config.trainer.max_steps
+
+
+def test_every_training_experiment_composes():
+    experiments = [name for name in options("experiment") if name.startswith("train_")]
+    assert experiments
+    for name in experiments:
+        config = compose("train", f"experiment={name}")
+        assert (CONFIGS / "experiment" / f"{name}.yaml").read_text().startswith("# @package")
+        assert config.trainer.max_steps > 0

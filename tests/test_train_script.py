@@ -1,0 +1,101 @@
+"""train.py as users run it: real processes, real kills."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tube_lightning.models import load_arm, load_block_model
+
+ROOT = Path(__file__).parent.parent
+TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
+FAST = [*TINY, "trainer.limit_val_batches=1", "trainer.accelerator=cpu", "model.dropout=0.1"]
+
+
+def command(output_dir, *options):
+    return [sys.executable, str(ROOT / "train.py"), f"output_dir={output_dir}", *FAST, *options]
+
+
+def run(output_dir, *options, check=True):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command(output_dir, *options),
+        check=check,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=output_dir.parent,
+    )
+
+
+def test_trains_and_saves_what_the_loaders_read(tmp_path):
+    run(tmp_path / "bd3lm", "objective=bd3lm", "objective.block_size=8", "trainer.max_steps=3")
+    model = load_block_model(tmp_path / "bd3lm" / "model")
+    assert model.block_size == 8
+
+
+@pytest.mark.slow
+def test_trains_an_arm_too(tmp_path):
+    run(tmp_path / "arm", "objective=arm", "trainer.max_steps=2")
+    assert load_arm(tmp_path / "arm" / "model").vocab_size == 257
+
+
+@pytest.mark.slow
+def test_fine_tuning_starts_from_the_given_weights(tmp_path):
+    run(tmp_path / "mdlm", "objective=mdlm", "trainer.max_steps=2")
+    start = tmp_path / "mdlm" / "model"
+    run(
+        tmp_path / "block",
+        f"init_from={start}",
+        "objective=bd3lm",
+        "trainer.max_steps=1",
+        "module.learning_rate=0",
+    )
+    before, after = (load_file(p / "model.safetensors") for p in (start, tmp_path / "block/model"))
+    for name in before:
+        assert before[name].equal(after[name]), name
+
+
+def test_another_configuration_is_refused_by_key(tmp_path):
+    run(tmp_path / "run", "trainer.max_steps=1")
+    again = run(tmp_path / "run", "trainer.max_steps=1", "seed=7", check=False)
+    assert again.returncode != 0
+    assert "seed: there 0, now 7" in again.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+    options = ["trainer.max_steps=60", "checkpoint_every=5", "trainer.val_check_interval=30"]
+    run(tmp_path / "whole", *options)
+    process = subprocess.Popen(
+        command(tmp_path / "killed", *options),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "killed" / "last.ckpt").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "model").exists()
+    run(tmp_path / "killed", *options)
+    whole, killed = (
+        load_file(tmp_path / d / "model/model.safetensors") for d in ("whole", "killed")
+    )
+    for name in whole:
+        assert whole[name].equal(killed[name]), name
+
+
+@pytest.mark.slow
+def test_two_processes_train_together(tmp_path):
+    run(tmp_path / "ddp", "trainer.devices=2", "+trainer.strategy=ddp", "trainer.max_steps=3")
+    load_block_model(tmp_path / "ddp" / "model")

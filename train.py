@@ -1,0 +1,23 @@
+"""Train a block diffusion model, a masked diffusion model or an ARM: python train.py --help."""
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="train")
+def main(config: DictConfig) -> None:
+    """Instantiate the parts and train."""
+    from tube_lightning.training import train_to_end  # slow to import: not for --help
+
+    train_to_end(
+        module=instantiate(config.module),
+        data=instantiate(config.data),
+        trainer=instantiate(config.trainer),
+        output_dir=config.output_dir,
+        config=OmegaConf.to_container(config, resolve=True),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Training of the networks that we evaluate."""
+
+from tube_lightning.training.ema import WeightAverage
+from tube_lightning.training.fit import train_to_end, training_callbacks
+from tube_lightning.training.module import DenoiserTraining, make_network
+from tube_lightning.training.objectives import Cost, negative_log_likelihood, nelbo
+
+__all__ = [
+    "Cost",
+    "DenoiserTraining",
+    "WeightAverage",
+    "make_network",
+    "negative_log_likelihood",
+    "nelbo",
+    "train_to_end",
+    "training_callbacks",
+]

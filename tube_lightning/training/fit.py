@@ -1,0 +1,48 @@
+"""Train to the end, from wherever an earlier run was cut short."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
+
+from tube_lightning.models import save_checkpoint
+from tube_lightning.rundir import claim_directory
+from tube_lightning.training.module import DenoiserTraining
+
+MODEL_FOLDER = "model"
+_LAST = "last.ckpt"
+
+
+def training_callbacks(output_dir: str, every_n_steps: int) -> list[Callback]:
+    """Keep the newest state of the run for resuming, and the learning rate's curve."""
+    newest = ModelCheckpoint(
+        dirpath=output_dir,
+        save_top_k=0,
+        save_last=True,
+        every_n_train_steps=every_n_steps,
+        save_on_train_epoch_end=False,
+    )
+    return [newest, LearningRateMonitor("step")]
+
+
+def train_to_end(
+    module: DenoiserTraining,
+    data: L.LightningDataModule,
+    trainer: L.Trainer,
+    output_dir: str,
+    config: Mapping[str, Any],
+) -> Path:
+    """Fit, resuming a run of the same configuration; save its average weights for everyone.
+
+    Returns the folder with the trained model in the published layout.
+    """
+    directory = claim_directory(output_dir, config)
+    last = directory / _LAST
+    trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
+    folder = directory / MODEL_FOLDER
+    if trainer.is_global_zero and not trainer.interrupted:
+        with module.average.applied_to(module.network):
+            save_checkpoint(folder, module.network)
+    return folder
