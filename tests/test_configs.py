@@ -1,11 +1,14 @@
 """Every YAML composes and instantiates."""
 
+import inspect
 from pathlib import Path
 
 import hydra
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+
+from tube_lightning.sampling import write_samples
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 GROUPS = {"train": ("model", "data", "objective", "schedule", "trainer", "logger")}
@@ -43,6 +46,12 @@ def test_every_objective_instantiates(objective, tmp_path):
     assert module.network.config.cross_attn == (objective == "bd3lm")
     trainer = instantiate(config.trainer, accelerator="cpu", devices=1)
     assert trainer.max_steps == config.trainer.max_steps
+
+
+def test_sampling_composes_with_every_argument_of_its_function():
+    config = compose("sample")
+    arguments = set(inspect.signature(write_samples).parameters)
+    assert set(config) == arguments | {"_target_"}
 
 
 def test_every_training_experiment_composes():
