@@ -1,29 +1,42 @@
 """Text -> token blocks -> batches."""
 
+from typing import TYPE_CHECKING, Any
+
 from tube_lightning.data.batches import TrainingBatches, ValidationBatches
 from tube_lightning.data.blocks import TokenBlocks
-from tube_lightning.data.datamodule import TokenDataModule
+from tube_lightning.data.corpora import CORPORA, Corpus, corpus_blocks
 from tube_lightning.data.demo import demo_blocks, demo_documents, stdlib_docstrings
+from tube_lightning.data.evaluation import evaluation_blocks
 from tube_lightning.data.files import read_documents, text_blocks
-from tube_lightning.data.packing import pack
+from tube_lightning.data.packing import cut_documents, pack
 from tube_lightning.data.token_files import token_blocks
 from tube_lightning.data.tokenizers import (
     ByteTokenizer,
     PretrainedTokenizer,
     TextTokenizer,
+    check_fits,
     load_tokenizer,
 )
 
+if TYPE_CHECKING:
+    from tube_lightning.data.datamodule import TokenDataModule
+
 __all__ = [
+    "CORPORA",
     "ByteTokenizer",
+    "Corpus",
     "PretrainedTokenizer",
     "TextTokenizer",
     "TokenBlocks",
     "TokenDataModule",
     "TrainingBatches",
     "ValidationBatches",
+    "check_fits",
+    "corpus_blocks",
+    "cut_documents",
     "demo_blocks",
     "demo_documents",
+    "evaluation_blocks",
     "load_tokenizer",
     "pack",
     "read_documents",
@@ -31,3 +44,12 @@ __all__ = [
     "text_blocks",
     "token_blocks",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import Lightning, which takes seconds, for its one user only."""
+    if name == "TokenDataModule":
+        from tube_lightning.data.datamodule import TokenDataModule
+
+        return TokenDataModule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

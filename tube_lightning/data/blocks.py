@@ -6,28 +6,34 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class TokenBlocks:
-    """One packed text, and where it came from.
+    """One text as sequences of token ids, and where it came from.
 
-    ``num_dropped`` counts the tokens at the end of the stream that fill no sequence. Two texts are
-    the same for every model that reads them if and only if their ``sha256`` are.
+    ``lengths`` counts the true tokens of each sequence, where documents were not packed: the rest
+    of such a row is padding, id 0. Without it all tokens are true. ``num_dropped`` counts the
+    tokens that were read but are in no sequence. Two texts are the same for every model that reads
+    them if and only if their ``sha256`` are.
     """
 
     tokens: Int64[Tensor, "sequences length"]
     source: str
     tokenizer: str
     num_dropped: int = 0
+    lengths: Int64[Tensor, " sequences"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse blocks without a token."""
+        """Refuse blocks without a token, and lengths that do not fit them."""
         if self.tokens.numel() == 0:
             shape = tuple(self.tokens.shape)
             raise ValueError(f"tokens: expected at least one, got shape {shape} from {self.source}")
+        if self.lengths is not None:
+            _check_lengths(self.tokens, self.lengths)
 
     def __len__(self) -> int:
         """Count the sequences."""
@@ -35,18 +41,41 @@ class TokenBlocks:
 
     @property
     def length(self) -> int:
-        """Count the tokens of one sequence."""
+        """Count the tokens of one sequence, padding included."""
         return self.tokens.shape[1]
 
     @property
     def num_tokens(self) -> int:
-        """Count the tokens of all sequences."""
-        return self.tokens.numel()
+        """Count the true tokens of all sequences."""
+        return self.tokens.numel() if self.lengths is None else int(self.lengths.sum())
 
     @cached_property
     def sha256(self) -> str:
-        """Hash the shape, then the ids row by row, all as little-endian int64."""
-        ids = np.ascontiguousarray(self.tokens.cpu().numpy(), dtype="<i8")
+        """Hash the shape, the ids row by row, then any lengths, all as little-endian int64."""
+        ids = _little_endian(self.tokens)
         digest = hashlib.sha256(struct.pack("<2q", *ids.shape))
         digest.update(ids.data)
+        if self.lengths is not None:
+            digest.update(_little_endian(self.lengths).data)
         return digest.hexdigest()
+
+
+def _little_endian(values: Int64[Tensor, "..."]) -> np.ndarray:
+    return np.ascontiguousarray(values.cpu().numpy(), dtype="<i8")
+
+
+def _check_lengths(
+    tokens: Int64[Tensor, "sequences length"], lengths: Int64[Tensor, " sequences"]
+) -> None:
+    num_sequences, length = tokens.shape
+    if lengths.shape != (num_sequences,):
+        raise ValueError(f"lengths: expected [{num_sequences}], got {tuple(lengths.shape)}")
+    outside = lengths[(lengths < 1) | (lengths > length)]
+    if outside.numel():
+        raise ValueError(f"lengths: expected 1..{length} tokens, got {int(outside[0])}")
+    padding = torch.arange(length, device=tokens.device) >= lengths[:, None]
+    if tokens[padding].any():
+        raise ValueError(
+            f"tokens: expected id 0 after the end of a sequence, "
+            f"got {int(tokens[padding & (tokens != 0)][0])}"
+        )

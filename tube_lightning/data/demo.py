@@ -24,8 +24,8 @@ from pydoc_data.topics import topics
 from typing import Literal
 
 from tube_lightning.data.blocks import TokenBlocks
-from tube_lightning.data.packing import pack
-from tube_lightning.data.tokenizers import ByteTokenizer
+from tube_lightning.data.packing import cut_documents, pack
+from tube_lightning.data.tokenizers import ByteTokenizer, check_fits
 
 Split = Literal["train", "heldout"]
 _Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -48,9 +48,21 @@ def demo_documents(split: Split) -> list[str]:
     return [document for document in kept if document]
 
 
-def demo_blocks(split: Split, length: int = 256) -> TokenBlocks:
-    """Pack a split of the demo text into sequences of bytes."""
-    return pack(demo_documents(split), ByteTokenizer(), length, source=f"demo/{split}")
+def demo_blocks(
+    split: Split,
+    length: int = 256,
+    *,
+    vocab_size: int | None = None,
+    max_sequences: int | None = None,
+    per_document: bool = False,
+) -> TokenBlocks:
+    """Cut a split of the demo text into sequences of bytes, packed or document by document."""
+    tokenizer = ByteTokenizer()
+    if vocab_size is not None:
+        check_fits(tokenizer, vocab_size)
+    cut = cut_documents if per_document else pack
+    documents = demo_documents(split)
+    return cut(documents, tokenizer, length, max_sequences=max_sequences, source=f"demo/{split}")
 
 
 def topic_names(split: Split) -> list[str]:

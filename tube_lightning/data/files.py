@@ -2,7 +2,9 @@
 
 import glob
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from tube_lightning.data.tokenizers import TextTokenizer, load_tokenizer
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 TABLE_SUFFIXES = (".jsonl", ".parquet", ".arrow")
-_DOCUMENT_SUFFIXES = (".txt", *TABLE_SUFFIXES)
+DOCUMENT_SUFFIXES = (".txt", *TABLE_SUFFIXES)
 _ROWS_A_BATCH = 1024
+# How WikiText and LM1B name their text: wiki.test.raw, news.en.heldout-00000-of-00050.
+_TEXT_NAME = re.compile(r"^[^.]+$|\.(raw|tokens)$|-\d{5}-of-\d{5}$")
 
 
 def text_blocks(
@@ -47,22 +51,42 @@ def read_documents(paths: Paths, *, column: str = "text", lines: bool = False) -
     A ``.txt`` file is one document, or with ``lines`` one a line (blank lines are none).
     ``.jsonl``, ``.parquet`` and ``.arrow`` files have one document a row, in ``column``.
     """
-    files = find_files(paths, _DOCUMENT_SUFFIXES)
+    files = find_files(paths, DOCUMENT_SUFFIXES)
     return (text for path in files for text in _documents(path, column, lines))
 
 
-def find_files(paths: Paths, suffixes: Sequence[str] = ()) -> list[Path]:
+def last_documents(
+    paths: Paths, count: int, *, column: str = "text", lines: bool = False
+) -> Iterator[str]:
+    """Return the last documents of files, in their order; files before these are not read."""
+    files = find_files(paths, DOCUMENT_SUFFIXES)
+    first, num_documents = len(files), 0
+    while first > 0 and num_documents < count:
+        first -= 1
+        num_documents += _count_documents(files[first], column, lines)
+    kept = (text for path in files[first:] for text in _documents(path, column, lines))
+    return islice(kept, max(0, num_documents - count), None)
+
+
+def find_files(paths: Paths | None, suffixes: Sequence[str] = ()) -> list[Path]:
     """List the files of paths and patterns: these as given, the matches of a pattern sorted."""
+    if paths is None:
+        raise ValueError("data.path: expected a file, a pattern or a list of them, got none")
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
     if not given:
         raise ValueError("paths: expected at least one file, got none")
     files = [file for path in given for file in _matches(path)]
     for file in files:
-        if suffixes and file.suffix not in suffixes:
+        if suffixes and file_kind(file) not in suffixes:
             raise ValueError(f"{file}: expected a file ending in {', '.join(suffixes)}")
         if file.stat().st_size == 0:
             raise ValueError(f"{file}: the file is empty")
     return files
+
+
+def file_kind(path: Path) -> str:
+    """Return the suffix that says how a file is read: ``.txt`` also for well-known text names."""
+    return ".txt" if _TEXT_NAME.search(path.name) else path.suffix
 
 
 def name_files(files: Sequence[Path]) -> str:
@@ -95,7 +119,7 @@ def _matches(path: str | PathLike[str]) -> list[Path]:
 
 
 def _documents(path: Path, column: str, lines: bool) -> Iterator[str]:
-    if path.suffix != ".txt":
+    if file_kind(path) != ".txt":
         for row, value in enumerate(read_column(path, column)):
             if not isinstance(value, str):
                 kind = type(value).__name__
@@ -109,6 +133,16 @@ def _documents(path: Path, column: str, lines: bool) -> Iterator[str]:
         with path.open(encoding="utf-8") as file:
             yield from (line.removesuffix("\n") for line in file if not line.isspace())
     except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _count_documents(path: Path, column: str, lines: bool) -> int:
+    """Count the documents of a file: parquet says how many, others have to be read."""
+    if path.suffix != ".parquet":
+        return sum(1 for _ in _documents(path, column, lines))
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
 
 
@@ -162,4 +196,4 @@ def _missing_column(path: Path, column: str, there: Iterable[str]) -> ValueError
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
     reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-    return ValueError(f"{path}: cannot be read as {path.suffix.removeprefix('.')} ({reason})")
+    return ValueError(f"{path}: cannot be read as {file_kind(path).removeprefix('.')} ({reason})")

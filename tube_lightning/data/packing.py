@@ -1,4 +1,4 @@
-"""Documents to token blocks: the whole stream, once, in order."""
+"""Documents to token blocks: packed into one stream, or each in sequences of its own."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,39 +17,105 @@ def pack(
     tokenizer: TextTokenizer,
     length: int,
     *,
+    max_sequences: int | None = None,
     append_eos: bool = True,
     source: str = "documents",
 ) -> TokenBlocks:
     """Tokenise documents, join them with EOS after each, and cut the stream into sequences.
 
     Neither the number of cores nor the way documents arrive enters. The remainder that fills no
-    sequence is dropped once, at the end of the stream, and counted in ``num_dropped``.
+    sequence is dropped once, at the end of the stream, and counted in ``num_dropped``. Once
+    ``max_sequences`` are full nothing more is read, and nothing counts as dropped.
 
     >>> from tube_lightning.data import ByteTokenizer
     >>> blocks = pack(["ab", "cde"], ByteTokenizer(), 3)
     >>> blocks.tokens.tolist(), blocks.num_dropped
     ([[97, 98, 0], [99, 100, 101]], 1)
     """
-    if length < 1:
-        raise ValueError(f"length: expected at least 1 token a sequence, got {length}")
-    if append_eos and tokenizer.eos_id is None:
-        raise ValueError(
-            f"append_eos: the tokenizer {tokenizer.name} has no end-of-document token; pass False"
-        )
-    end = [tokenizer.eos_id] if append_eos and tokenizer.eos_id is not None else []
-    stream, num_tokens = _join(_encoded(documents, tokenizer, end, source))
+    _check_sizes(length, max_sequences, least=1)
+    most = None if max_sequences is None else max_sequences * length
+    pieces = _encoded(documents, tokenizer, _end(tokenizer, append_eos), source)
+    stream, num_tokens = _join(_until(pieces, most))
     if num_tokens < length:
         raise ValueError(
             f"{source}: expected at least one full sequence of {length} tokens, "
             f"got {num_tokens} tokens in all"
         )
-    num_kept = num_tokens - num_tokens % length
-    tokens = torch.from_numpy(stream[:num_kept].reshape(-1, length))
-    return TokenBlocks(tokens, source, tokenizer.name, num_tokens - num_kept)
+    num_dropped = num_tokens % length
+    if most is not None and num_tokens >= most:
+        num_tokens, num_dropped = most, 0
+    tokens = torch.from_numpy(stream[: num_tokens - num_dropped].reshape(-1, length))
+    return TokenBlocks(tokens, source, tokenizer.name, num_dropped)
+
+
+def cut_documents(
+    documents: Iterable[str],
+    tokenizer: TextTokenizer,
+    length: int,
+    *,
+    max_sequences: int | None = None,
+    append_eos: bool = True,
+    source: str = "documents",
+) -> TokenBlocks:
+    """Tokenise documents, and give each sequences of its own; the last of each is padded.
+
+    A sequence of one token is dropped and counted in ``num_dropped``: its first token is given, so
+    nothing is left to score. Once there are ``max_sequences`` nothing more is read.
+
+    >>> from tube_lightning.data import ByteTokenizer
+    >>> blocks = cut_documents(["a", "bcde", "f"], ByteTokenizer(), 3, append_eos=False)
+    >>> blocks.tokens.tolist(), blocks.num_dropped
+    ([[98, 99, 100]], 3)
+    >>> blocks = cut_documents(["a", "bcde"], ByteTokenizer(), 3)
+    >>> blocks.tokens.tolist(), blocks.lengths.tolist()
+    ([[97, 0, 0], [98, 99, 100], [101, 0, 0]], [2, 3, 2])
+    """
+    _check_sizes(length, max_sequences, least=2)
+    end = _end(tokenizer, append_eos)
+    rows: list[np.ndarray] = []
+    num_dropped = 0
+    for row in _windows(_encoded(documents, tokenizer, end, source), length):
+        if row.size < 2:
+            num_dropped += row.size
+            continue
+        rows.append(row)
+        if len(rows) == max_sequences:
+            break
+    if not rows:
+        raise ValueError(f"{source}: expected a document of at least 2 tokens, got none")
+    tokens = np.zeros((len(rows), length), dtype=np.int64)
+    for number, row in enumerate(rows):
+        tokens[number, : row.size] = row
+    lengths = torch.tensor([row.size for row in rows])
+    return TokenBlocks(torch.from_numpy(tokens), source, tokenizer.name, num_dropped, lengths)
+
+
+def _check_sizes(length: int, max_sequences: int | None, *, least: int) -> None:
+    if length < least:
+        plural = "s" * (least > 1)
+        raise ValueError(
+            f"length: expected at least {least} token{plural} a sequence, got {length}"
+        )
+    if max_sequences is not None and max_sequences < 1:
+        raise ValueError(f"max_sequences: expected at least 1, got {max_sequences}")
+
+
+def _end(tokenizer: TextTokenizer, append_eos: bool) -> Int64[np.ndarray, " tokens"]:
+    """Return what ends a document."""
+    if not append_eos:
+        return np.empty(0, dtype=np.int64)
+    if tokenizer.eos_id is None:
+        raise ValueError(
+            f"append_eos: the tokenizer {tokenizer.name} has no end-of-document token; pass False"
+        )
+    return np.array([tokenizer.eos_id], dtype=np.int64)
 
 
 def _encoded(
-    documents: Iterable[str], tokenizer: TextTokenizer, end: list[int], source: str
+    documents: Iterable[str],
+    tokenizer: TextTokenizer,
+    end: Int64[np.ndarray, " end"],
+    source: str,
 ) -> Iterator[Int64[np.ndarray, " tokens"]]:
     """Yield the tokens of each document; at least one document is expected."""
     number = -1
@@ -58,10 +124,28 @@ def _encoded(
             ids = tokenizer.encode(document)
         except ValueError as error:
             raise ValueError(f"{source}: document {number}: {error}") from error
-        yield ids
-        yield np.array(end, dtype=np.int64)
+        yield np.concatenate([ids, end])
     if number < 0:
         raise ValueError(f"{source}: expected at least one document, got none")
+
+
+def _until(
+    pieces: Iterable[Int64[np.ndarray, " tokens"]], most: int | None
+) -> Iterator[Int64[np.ndarray, " tokens"]]:
+    """Yield pieces until they hold so many tokens."""
+    num_tokens = 0
+    for piece in pieces:
+        yield piece
+        num_tokens += piece.size
+        if most is not None and num_tokens >= most:
+            return
+
+
+def _windows(
+    pieces: Iterable[Int64[np.ndarray, " tokens"]], length: int
+) -> Iterator[Int64[np.ndarray, " window"]]:
+    for piece in pieces:
+        yield from (piece[start : start + length] for start in range(0, piece.size, length))
 
 
 def _join(

@@ -1,5 +1,6 @@
 """Token ids of local files: what `sample.py` writes, and arrays of other programs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +14,48 @@ _SUFFIXES = (".npy", *TABLE_SUFFIXES)
 
 
 def token_blocks(
-    paths: Paths, vocab_size: int, *, column: str = "tokens", tokenizer: str = "token ids"
+    paths: Paths | None,
+    vocab_size: int,
+    *,
+    length: int | None = None,
+    max_sequences: int | None = None,
+    column: str = "tokens",
+    tokenizer: str = "token ids",
 ) -> TokenBlocks:
     """Read sequences of token ids, one a row, all of one length.
 
     ``.npy`` files hold integers ``[sequences, length]``; ``.jsonl``, ``.parquet`` and ``.arrow``
-    files a list of integers a row in ``column``. ``tokenizer`` names what the ids mean.
+    files a list of integers a row in ``column``. ``tokenizer`` names what the ids mean. With a
+    ``length``, sequences of any other are refused, and ``.npy`` files may also hold one stream of
+    integers, which is cut into sequences.
     """
+    if max_sequences is not None and max_sequences < 1:
+        raise ValueError(f"max_sequences: expected at least 1, got {max_sequences}")
     files = find_files(paths, _SUFFIXES)
-    arrays = [_read_ids(path, column) for path in files]
+    arrays = [_read_ids(path, column, streams=length is not None) for path in files]
     for path, ids in zip(files, arrays, strict=True):
-        _check_ids(path, ids, vocab_size, arrays[0].shape[1])
-    tokens = torch.from_numpy(np.concatenate(arrays).astype(np.int64, copy=False))
-    return TokenBlocks(tokens, name_files(files), tokenizer)
+        _check_ids(path, ids, vocab_size)
+    num_dropped = 0
+    if length is not None and all(ids.ndim == 1 for ids in arrays):
+        stream = np.concatenate(arrays)
+        num_dropped = stream.size % length
+        rows = stream[: stream.size - num_dropped].reshape(-1, length)
+        if not len(rows):
+            raise ValueError(
+                f"{name_files(files)}: expected at least one full sequence of {length} tokens, "
+                f"got {stream.size} tokens in all"
+            )
+    else:
+        _check_lengths(files, arrays, length)
+        rows = np.concatenate(arrays)
+    if max_sequences is not None and len(rows) >= max_sequences:
+        rows, num_dropped = rows[:max_sequences], 0
+    return TokenBlocks(torch.from_numpy(rows), name_files(files), tokenizer, num_dropped)
 
 
-def _read_ids(path: Path, column: str) -> Int64[np.ndarray, "sequences length"]:
+def _read_ids(path: Path, column: str, *, streams: bool) -> Int64[np.ndarray, "*shape"]:
     if path.suffix == ".npy":
-        return _read_array(path)
+        return _read_array(path, streams=streams)
     rows = [_row(path, number, value) for number, value in enumerate(read_column(path, column))]
     if not rows:
         raise ValueError(f"{path}: expected at least one sequence, got none")
@@ -43,14 +68,16 @@ def _read_ids(path: Path, column: str) -> Int64[np.ndarray, "sequences length"]:
     return np.stack(rows)
 
 
-def _read_array(path: Path) -> Int64[np.ndarray, "sequences length"]:
+def _read_array(path: Path, *, streams: bool) -> Int64[np.ndarray, "*shape"]:
     try:
         ids: np.ndarray = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read as npy ({error})") from error
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.size == 0:
+    right_axes = ids.ndim == 2 or (streams and ids.ndim == 1)
+    if not right_axes or ids.dtype.kind not in "iu" or ids.size == 0:
+        stream = " or one stream [tokens]" * streams
         raise ValueError(
-            f"{path}: expected integers [sequences, length], got {ids.dtype} {ids.shape}"
+            f"{path}: expected integers [sequences, length]{stream}, got {ids.dtype} {ids.shape}"
         )
     return ids.astype(np.int64, copy=False)
 
@@ -61,18 +88,28 @@ def _row(path: Path, number: int, value: object) -> Int64[np.ndarray, " tokens"]
     return np.array(value, dtype=np.int64)
 
 
-def _check_ids(
-    path: Path, ids: Int64[np.ndarray, "sequences length"], vocab_size: int, length: int
+def _check_lengths(
+    files: Sequence[Path], arrays: Sequence[Int64[np.ndarray, "*shape"]], length: int | None
 ) -> None:
-    if ids.shape[1] != length:
-        raise ValueError(
-            f"{path}: expected sequences of {length} tokens as in the first file, "
-            f"got {ids.shape[1]}"
-        )
-    outside = np.argwhere((ids < 0) | (ids >= vocab_size))
+    """Refuse sequences of another length than is given, or than the first file has."""
+    origin = " as in the first file" if length is None else ""
+    wanted = arrays[0].shape[-1] if length is None else length
+    for path, ids in zip(files, arrays, strict=True):
+        if ids.ndim == 1:
+            raise ValueError(f"{path}: expected integers [sequences, length] as in other files")
+        if ids.shape[1] != wanted:
+            raise ValueError(
+                f"{path}: expected sequences of {wanted} tokens{origin}, got {ids.shape[1]}"
+            )
+
+
+def _check_ids(path: Path, ids: Int64[np.ndarray, "*shape"], vocab_size: int) -> None:
+    rows = np.atleast_2d(ids)
+    outside = np.argwhere((rows < 0) | (rows >= vocab_size))
     if outside.size:
         sequence, position = outside[0]
+        where = f"in sequence {sequence} " * (ids.ndim == 2)
         raise ValueError(
-            f"{path}: expected ids in 0..{vocab_size - 1}, got {ids[sequence, position]} "
-            f"in sequence {sequence} at position {position}"
+            f"{path}: expected ids in 0..{vocab_size - 1}, got {rows[sequence, position]} "
+            f"{where}at position {position}"
         )

@@ -130,6 +130,15 @@ def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
     return PretrainedTokenizer(str(source), tokenizer)
 
 
+def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
+    """Refuse a tokenizer whose ids are not those of a model, its mask counted or not."""
+    if tokenizer.vocab_size not in (vocab_size - 1, vocab_size):
+        raise ValueError(
+            f"tokenizer: expected {vocab_size - 1} tokens like the model's, or {vocab_size} with "
+            f"its mask token, got {tokenizer.vocab_size} of {tokenizer.name}"
+        )
+
+
 def _listed(ids: TokenIds) -> list[int]:
     return ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
 

@@ -7,6 +7,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 
+from tube_lightning.cluster import StopOnSigterm
 from tube_lightning.models import save_checkpoint
 from tube_lightning.rundir import claim_directory
 from tube_lightning.training.module import DenoiserTraining
@@ -16,15 +17,16 @@ _LAST = "last.ckpt"
 
 
 def training_callbacks(output_dir: str, every_n_steps: int) -> list[Callback]:
-    """Keep the newest state of the run for resuming, and the learning rate's curve."""
+    """Keep the newest state of the run, also at SIGTERM, and the learning rate's curve."""
     newest = ModelCheckpoint(
         dirpath=output_dir,
         save_top_k=0,
         save_last=True,
         every_n_train_steps=every_n_steps,
         save_on_train_epoch_end=False,
+        enable_version_counter=False,  # the newest is always last.ckpt, whoever wrote it before
     )
-    return [newest, LearningRateMonitor("step")]
+    return [newest, LearningRateMonitor("step"), StopOnSigterm(Path(output_dir) / _LAST)]
 
 
 def train_to_end(
@@ -39,6 +41,8 @@ def train_to_end(
     Returns the folder with the trained model in the published layout.
     """
     directory = claim_directory(output_dir, config)
+    for logger in trainer.loggers:
+        logger.log_hyperparams(dict(config))
     last = directory / _LAST
     trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER

@@ -1,0 +1,129 @@
+"""Processes on clusters: Lightning's plugin, refused sweeps, and the way out at SIGTERM."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import lightning as L
+import pytest
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+from safetensors.torch import load_file
+
+from tube_lightning.cluster import cluster_plugins
+
+ROOT = Path(__file__).parent.parent
+TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
+TASK = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_JOB_NAME": "train",
+    "SLURM_NTASKS": "1",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_NNODES": "1",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+}
+
+
+@pytest.fixture
+def task(monkeypatch):
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    return monkeypatch
+
+
+def command(output_dir, *options):
+    fast = ["trainer.limit_val_batches=1", "trainer.accelerator=cpu", f"output_dir={output_dir}"]
+    return [sys.executable, str(ROOT / "train.py"), *TINY, *fast, *options]
+
+
+def plainly():
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def test_lightning_does_not_queue_slurm_jobs_by_itself(task):
+    (environment,) = cluster_plugins()
+    trainer = L.Trainer(plugins=[environment], accelerator="cpu", devices=1, logger=False)
+    used = trainer._accelerator_connector.cluster_environment
+    assert isinstance(used, SLURMEnvironment)
+    assert not used.auto_requeue
+
+
+@pytest.mark.parametrize("name", ["bash", "interactive"])
+def test_interactive_jobs_start_their_own_processes(task, name):
+    task.setenv("SLURM_JOB_NAME", name)
+    assert cluster_plugins() == []
+
+
+def test_torchrun_goes_before_slurm(task):
+    for name in ("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "GROUP_RANK"):
+        task.setenv(name, "0")
+    assert cluster_plugins() == []
+
+
+def test_elsewhere_nothing_is_changed(monkeypatch):
+    for name in TASK:
+        monkeypatch.delenv(name, raising=False)
+    assert cluster_plugins() == []
+
+
+def test_a_sweep_over_many_processes_is_refused(tmp_path):
+    options = ["seed=0,1", "trainer.devices=2", "trainer.max_steps=1", "--multirun"]
+    done = subprocess.run(
+        command(tmp_path / "run", *options),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=plainly(),
+    )
+    assert done.returncode != 0
+    assert "--multirun: expected a single process, got 2" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def warned_at_the_first_checkpoint(output_dir, *options, log):
+    """Train; send SIGTERM once there is a state to resume from; return the exit code."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command(output_dir, *options),
+            cwd=output_dir.parent,
+            env=plainly(),
+            stdout=output,
+            stderr=output,
+        )
+    deadline = time.monotonic() + 120
+    while not (output_dir / "last.ckpt").exists():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    return process.wait(timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2])
+def test_sigterm_stops_training_with_a_state_that_resumes_to_the_same_weights(tmp_path, devices):
+    options = [f"trainer.devices={devices}", "trainer.max_steps=80", "checkpoint_every=5"]
+    options += ["trainer.val_check_interval=40", "model.dropout=0.1"]
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    code = warned_at_the_first_checkpoint(stopped, *options, log=tmp_path / "log")
+    assert code == 143, (tmp_path / "log").read_text()
+    assert not (stopped / "model").exists()
+    for directory in (stopped, whole):
+        subprocess.run(
+            command(directory, *options),
+            check=True,
+            cwd=tmp_path,
+            env=plainly(),
+            capture_output=True,
+        )
+    assert sorted(p.name for p in stopped.glob("*.ckpt")) == ["last.ckpt"]
+    resumed, uninterrupted = (
+        load_file(directory / "model" / "model.safetensors") for directory in (stopped, whole)
+    )
+    for name in uninterrupted:
+        assert uninterrupted[name].equal(resumed[name]), name

@@ -1,0 +1,70 @@
+"""On a cluster: who starts the processes, and what happens when the scheduler wants them back."""
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning as L
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+INTERRUPTED = 128 + signal.SIGTERM  # what a shell and srun report for a program that SIGTERM ended
+
+
+def cluster_plugins() -> list[ClusterEnvironment]:
+    """Keep Lightning from queueing SLURM jobs again by itself; elsewhere change nothing.
+
+    Its way saves ``hpc_ckpt_*`` files that a later run in the same folder loads without a word. A
+    job called "interactive" or "bash" starts its own processes, as on any machine.
+    """
+    if TorchElasticEnvironment.detect() or not SLURMEnvironment.detect():
+        return []
+    return [SLURMEnvironment(auto_requeue=False)]
+
+
+def refuse_multirun(num_processes: int) -> None:
+    """Raise if a Hydra sweep would run on many processes: each would start the whole sweep."""
+    sweeping = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
+    if sweeping and num_processes > 1:
+        raise ValueError(
+            f"--multirun: expected a single process, got {num_processes}, each of which would start"
+            " the sweep again; set trainer.devices=1, or run the settings one after the other"
+        )
+
+
+class StopOnSigterm(Callback):
+    """End training between two steps after SIGTERM, with a state to resume from and code 143.
+
+    Lightning's own handler broadcasts from wherever the signal finds a process, so that processes
+    can wait for each other for ever; and it exits with 0, as if training were over.
+    """
+
+    def __init__(self, checkpoint: str | Path) -> None:
+        self.checkpoint = Path(checkpoint)
+        self._received = False
+        self._step = 0
+
+    def on_sanity_check_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Take the signal over from Lightning, which gives it back when it is done."""
+        signal.signal(signal.SIGTERM, self._note)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Take the signal over, if there was no validation to begin with."""
+        signal.signal(signal.SIGTERM, self._note)
+        self._step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Save and stop if any process got the signal, unless gradients are being gathered."""
+        stepped, self._step = trainer.global_step > self._step, trainer.global_step
+        if stepped and trainer.strategy.reduce_boolean_decision(self._received, all=False):
+            trainer.save_checkpoint(self.checkpoint)
+            raise SIGTERMException(INTERRUPTED)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._received = True

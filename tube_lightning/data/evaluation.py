@@ -1,0 +1,92 @@
+"""The text of an evaluation: a user's files as token blocks, checked before any model is loaded."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tube_lightning.data.blocks import TokenBlocks
+from tube_lightning.data.files import (
+    DOCUMENT_SUFFIXES,
+    Paths,
+    file_kind,
+    find_files,
+    name_files,
+    read_documents,
+)
+from tube_lightning.data.packing import cut_documents, pack
+from tube_lightning.data.token_files import token_blocks
+from tube_lightning.data.tokenizers import TextTokenizer, check_fits, load_tokenizer
+
+_TOKEN_IDS = ".npy"
+
+
+def evaluation_blocks(
+    path: Paths | None,
+    tokenizer: TextTokenizer | str,
+    *,
+    length: int,
+    vocab_size: int,
+    max_sequences: int | None = None,
+    column: str = "text",
+    lines: bool = False,
+    detokenize: Callable[[str], str] | None = None,
+    per_document: bool = False,
+    append_eos: bool = True,
+) -> TokenBlocks:
+    """Cut files into sequences: documents as `read_documents` reads them, or token ids.
+
+    ``.npy`` files hold token ids as `token_blocks` reads them; the tokenizer then only names what
+    they mean.
+    """
+    files = find_files(path, (*DOCUMENT_SUFFIXES, _TOKEN_IDS))
+    if any(file_kind(file) == _TOKEN_IDS for file in files):
+        _check_all_ids(files, per_document)
+        name = tokenizer if isinstance(tokenizer, str) else tokenizer.name
+        return token_blocks(
+            files, vocab_size, length=length, max_sequences=max_sequences, tokenizer=name
+        )
+    documents = read_documents(files, column=column, lines=lines)
+    return document_blocks(
+        documents if detokenize is None else map(detokenize, documents),
+        tokenizer,
+        length=length,
+        vocab_size=vocab_size,
+        max_sequences=max_sequences,
+        per_document=per_document,
+        append_eos=append_eos,
+        source=name_files(files),
+    )
+
+
+def document_blocks(
+    documents: Iterable[str],
+    tokenizer: TextTokenizer | str,
+    *,
+    length: int,
+    vocab_size: int,
+    max_sequences: int | None,
+    per_document: bool,
+    append_eos: bool,
+    source: str,
+) -> TokenBlocks:
+    """Tokenise documents for a model of ``vocab_size`` ids; pack them, or keep them apart."""
+    if isinstance(tokenizer, str):
+        tokenizer = load_tokenizer(tokenizer)
+    check_fits(tokenizer, vocab_size)
+    cut = cut_documents if per_document else pack
+    return cut(
+        documents,
+        tokenizer,
+        length,
+        max_sequences=max_sequences,
+        append_eos=append_eos,
+        source=source,
+    )
+
+
+def _check_all_ids(files: list[Path], per_document: bool) -> None:
+    """Refuse token ids beside text, and documents asked of token ids."""
+    if per_document:
+        raise ValueError(f"per_document: expected files of text, got token ids in {files[0]}")
+    for file in files:
+        if file_kind(file) != _TOKEN_IDS:
+            raise ValueError(f"{file}: expected {_TOKEN_IDS} as the other files, or none of them")
