@@ -20,6 +20,7 @@ from tube_lightning.models.checkpoints import (
     save_checkpoint,
 )
 from tube_lightning.models.dit import DiT, DiTConfig
+from tube_lightning.scoring import conditional_table
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BLOCK4 = FIXTURES / "bd3lm_block4"
@@ -162,6 +163,50 @@ def test_a_failed_save_leaves_the_old_files(tmp_path, monkeypatch):
         save_checkpoint(tmp_path, random_network(BLOCK, 1))
     assert_same(read_checkpoint(tmp_path), random_network(BLOCK))
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_saving_in_half_precision_rounds_the_weights_and_nothing_else(tmp_path, dtype):
+    network = random_network(BLOCK)
+    save_checkpoint(tmp_path, network, dtype)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["dtype"] == str(dtype).split(".")[1]
+    stored = load_file(tmp_path / "model.safetensors")
+    for name, tensor in stored.items():
+        assert tensor.dtype == (torch.float32 if name in BUFFERS else dtype), name
+    read = read_checkpoint(tmp_path).state_dict()
+    for name, weight in network.state_dict().items():
+        assert torch.equal(read[name], weight.to(dtype).float()), name
+
+
+def test_half_precision_scores_are_close_and_not_the_same(tmp_path):
+    network = random_network(BLOCK)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(0.3)
+    save_checkpoint(tmp_path / "whole", network)
+    save_checkpoint(tmp_path / "half", network, torch.float16)
+    tokens = torch.arange(16).view(2, 8) % 10
+    whole, half = (
+        conditional_table(load_block_model(tmp_path / name), tokens) for name in ("whole", "half")
+    )
+    difference = (whole - half).abs().max()
+    assert 0 < difference < 2e-3
+
+
+def test_weights_beyond_half_precision_are_refused_before_anything_is_written(tmp_path):
+    network = random_network(BLOCK)
+    with torch.no_grad():
+        network.output_layer.linear.bias[3] = 1e5
+    with pytest.raises(ValueError, match=r"backbone\.output_layer\.linear\.bias: expected finite"):
+        save_checkpoint(tmp_path / "model", network, torch.float16)
+    assert not (tmp_path / "model").exists()
+    save_checkpoint(tmp_path / "model", network, torch.bfloat16)
+
+
+def test_weights_are_stored_in_a_floating_type(tmp_path):
+    with pytest.raises(ValueError, match=r"dtype: expected one of torch\.float32, .*torch\.int8"):
+        save_checkpoint(tmp_path / "model", random_network(BLOCK), torch.int8)
 
 
 def test_half_precision_is_read_as_fp32(tmp_path):

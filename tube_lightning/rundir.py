@@ -2,11 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 CONFIG_FILE = "config.json"
+UNFINISHED = ".unfinished"
 
 
 def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
@@ -15,7 +18,6 @@ def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
     The configuration is written atomically the first time; later runs must bring the same.
     """
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / CONFIG_FILE
     ours = flat_settings(json.loads(json.dumps(config)))
     if path.exists():
@@ -28,10 +30,40 @@ def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
                 "or remove it.\n  " + "\n  ".join(lines)
             )
     else:
-        unfinished = path.with_suffix(".tmp")
-        unfinished.write_text(json.dumps(config, indent=2) + "\n")
-        os.replace(unfinished, path)
+        with finished_file(path) as unfinished:
+            unfinished.write_text(json.dumps(config, indent=2) + "\n")
     return directory
+
+
+@contextmanager
+def finished_file(path: Path) -> Iterator[Path]:
+    """Lend a name to write to; when that ends well, the file stands under ``path``, whole.
+
+    Many processes may do so at once: names are their own, and the last of them wins. A process that
+    is killed leaves its name behind, and ``path`` as it was.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
+        os.close(handle)
+        unfinished = Path(name)
+        try:
+            yield unfinished
+            _settle(unfinished)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _settle(path: Path) -> None:
+    """Give the usual permissions to a file that mkstemp made private, and wait for the disk."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def flat_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -106,9 +106,11 @@ def score_sets(
     asked = asked[block[asked].argsort(stable=True)]  # the rows of a block are neighbours
     num_together = max(1, budget // length)
     for first in range(0, batch, num_together):
-        together = (sequence[asked] >= first) & (sequence[asked] < first + num_together)
+        theirs = asked[(sequence[asked] >= first) & (sequence[asked] < first + num_together)]
+        if not len(theirs):
+            continue  # documents of a single token, or draws that hide none
         context = model.encode(tokens[first : first + num_together])
-        for some in asked[together].split(max(1, budget // size)):
+        for some in theirs.split(max(1, budget // size)):
             rows = NoisyRows(
                 sequence=sequence[some] - first,
                 start=start[some],

@@ -10,7 +10,16 @@ function carries ``side`` ("lower" or "upper") and ``bound_preserving``.
 
 from tube_lightning.bounds.chi import cubo
 from tube_lightning.bounds.evidence import elbo, elbo_k
-from tube_lightning.bounds.tangent import tube, tube_kfold, tube_loo, tube_split
+from tube_lightning.bounds.tangent import (
+    TangentTerms,
+    tube,
+    tube_kfold,
+    tube_loo,
+    tube_loo_terms,
+    tube_split,
+    tube_split_terms,
+    tube_terms,
+)
 from tube_lightning.bounds.thermodynamic import tvo_upper
 from tube_lightning.bounds.validity import Estimator, Side
 from tube_lightning.bounds.variational_gap import isvgb
@@ -18,6 +27,7 @@ from tube_lightning.bounds.variational_gap import isvgb
 __all__ = [
     "Estimator",
     "Side",
+    "TangentTerms",
     "cubo",
     "elbo",
     "elbo_k",
@@ -25,6 +35,9 @@ __all__ = [
     "tube",
     "tube_kfold",
     "tube_loo",
+    "tube_loo_terms",
     "tube_split",
+    "tube_split_terms",
+    "tube_terms",
     "tvo_upper",
 ]

@@ -5,6 +5,7 @@ make p_hat; the two must never overlap, for the bound rests on their independenc
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float64
@@ -19,13 +20,67 @@ from tube_lightning.bounds.logspace import (
 from tube_lightning.bounds.validity import guarantee
 
 
-def _tangent(
-    log_p_hat: Float64[Tensor, "*#batch"], log_psi: Float64[Tensor, "*#batch"]
-) -> Float64[Tensor, "*#batch"]:
-    """Evaluate the tangent of log at psi in p_hat, with its limits where psi is zero."""
-    inside = log_psi + torch.expm1(log_p_hat - log_psi)
-    at_zero = torch.where(log_p_hat == -math.inf, -math.inf, math.inf)
-    return torch.where(log_psi == -math.inf, at_zero, inside)
+class TangentTerms(NamedTuple):
+    """A tangent bound in two parts, log_psi + exp(log_ratio) - 1, for sums that stay in log space.
+
+    Averages over folds are taken in each part. Where psi = 0 the limit is all in ``log_psi``.
+    """
+
+    log_psi: Float64[Tensor, "*batch"]
+    log_ratio: Float64[Tensor, "*batch"]
+
+
+class _Pairs(NamedTuple):
+    """Independent p_hat and psi of each fold, in nats."""
+
+    log_p_hat: Float64[Tensor, "... folds"]
+    log_psi: Float64[Tensor, "... folds"]
+
+    def tangent(self) -> Float64[Tensor, "..."]:
+        """Evaluate the tangent of log at psi in p_hat, averaged over folds."""
+        inside = self.log_psi + torch.expm1(self.log_p_hat - self.log_psi)
+        return torch.where(self.log_psi == -math.inf, self._at_zero(), inside).mean(dim=-1)
+
+    def terms(self) -> TangentTerms:
+        """Give its two parts, averaged over folds."""
+        zero = self.log_psi == -math.inf
+        log_ratio = torch.where(zero, 0.0, self.log_p_hat - self.log_psi)
+        log_psi = torch.where(zero, self._at_zero(), self.log_psi)
+        return TangentTerms(log_psi.mean(dim=-1), log_mean_exp(log_ratio))
+
+    def _at_zero(self) -> Float64[Tensor, "... folds"]:
+        """Give the limit of the tangent as psi goes to zero."""
+        return torch.where(self.log_p_hat == -math.inf, self.log_p_hat, math.inf)
+
+
+def _surrogate_pair(
+    scores: Float[Tensor, "*#batch orderings"], log_psi: Float[Tensor, "*#batch"]
+) -> _Pairs:
+    log_psi = checked_log_density("log_psi", log_psi)
+    return _Pairs(log_mean_exp(checked_scores(scores))[..., None], log_psi[..., None])
+
+
+def _split_pair(scores: Float[Tensor, "*batch orderings"]) -> _Pairs:
+    scores = checked_scores(scores, at_least=2)
+    half = scores.shape[-1] // 2
+    log_p_hat, log_psi = log_mean_exp(scores[..., half:]), log_mean_exp(scores[..., :half])
+    return _Pairs(log_p_hat[..., None], log_psi[..., None])
+
+
+def _fold_pairs(scores: Float[Tensor, "*batch orderings"], folds: int | None) -> _Pairs:
+    scores = checked_scores(scores, at_least=2)
+    num_orderings = scores.shape[-1]
+    folds = num_orderings if folds is None else folds
+    if not 2 <= folds <= num_orderings or num_orderings % folds:
+        raise ValueError(
+            f"folds: expected a divisor of the {num_orderings} orderings that is at least 2, "
+            f"got {folds}"
+        )
+    fold_sums = torch.logsumexp(scores.unflatten(-1, (folds, -1)), dim=-1)
+    fold_size = num_orderings // folds
+    log_p_hat = fold_sums - math.log(fold_size)
+    log_psi = exclusive_logsumexp(fold_sums) - math.log(num_orderings - fold_size)
+    return _Pairs(log_p_hat, log_psi)
 
 
 @guarantee("upper", bound_preserving=True)
@@ -46,8 +101,7 @@ def tube(
     >>> round(tube(scores, log_psi=torch.tensor(0.375).log()).exp().item(), 6)  # psi = p_hat
     0.375
     """
-    log_psi = checked_log_density("log_psi", log_psi)
-    return _tangent(log_mean_exp(checked_scores(scores)), log_psi)
+    return _surrogate_pair(scores, log_psi).tangent()
 
 
 @guarantee("upper", bound_preserving=True)
@@ -61,9 +115,7 @@ def tube_split(scores: Float[Tensor, "*batch orderings"]) -> Float64[Tensor, "*b
 
     Reference: TUBE paper, Table "estimator hyperparameters", row TUBE (split B/2 + B/2).
     """
-    scores = checked_scores(scores, at_least=2)
-    half = scores.shape[-1] // 2
-    return _tangent(log_mean_exp(scores[..., half:]), log_mean_exp(scores[..., :half]))
+    return _split_pair(scores).tangent()
 
 
 @guarantee("upper", bound_preserving=True)
@@ -79,18 +131,7 @@ def tube_kfold(scores: Float[Tensor, "*batch orderings"], folds: int) -> Float64
 
     Reference: TUBE paper, eq. (tube) and (psi_mc), averaged over folds.
     """
-    scores = checked_scores(scores, at_least=2)
-    num_orderings = scores.shape[-1]
-    if not 2 <= folds <= num_orderings or num_orderings % folds:
-        raise ValueError(
-            f"folds: expected a divisor of the {num_orderings} orderings that is at least 2, "
-            f"got {folds}"
-        )
-    fold_sums = torch.logsumexp(scores.unflatten(-1, (folds, -1)), dim=-1)
-    fold_size = num_orderings // folds
-    log_p_hat = fold_sums - math.log(fold_size)
-    log_psi = exclusive_logsumexp(fold_sums) - math.log(num_orderings - fold_size)
-    return _tangent(log_p_hat, log_psi).mean(dim=-1)
+    return _fold_pairs(scores, folds).tangent()
 
 
 @guarantee("upper", bound_preserving=True)
@@ -109,5 +150,21 @@ def tube_loo(scores: Float[Tensor, "*batch orderings"]) -> Float64[Tensor, "*bat
     >>> [round(bound(scores).item(), 3) for bound in (elbo_k, tube_loo, tube_split)]
     [-2.982, -2.917, -2.683]
     """
-    scores = checked_scores(scores, at_least=2)
-    return tube_kfold(scores, folds=scores.shape[-1])
+    return _fold_pairs(scores, None).tangent()
+
+
+def tube_terms(
+    scores: Float[Tensor, "*#batch orderings"], log_psi: Float[Tensor, "*#batch"]
+) -> TangentTerms:
+    """Give the two parts of ``tube``."""
+    return _surrogate_pair(scores, log_psi).terms()
+
+
+def tube_split_terms(scores: Float[Tensor, "*batch orderings"]) -> TangentTerms:
+    """Give the two parts of ``tube_split``."""
+    return _split_pair(scores).terms()
+
+
+def tube_loo_terms(scores: Float[Tensor, "*batch orderings"]) -> TangentTerms:
+    """Give the two parts of ``tube_loo``."""
+    return _fold_pairs(scores, None).terms()

@@ -9,6 +9,7 @@ from tube_lightning.models.checkpoints import (
     save_checkpoint,
 )
 from tube_lightning.models.dit import DiT, DiTConfig
+from tube_lightning.models.fingerprint import weights_sha256
 from tube_lightning.models.protocols import AutoregressiveModel, BlockModel, NoisyRows
 from tube_lightning.models.tokens import check_tokens
 
@@ -25,4 +26,5 @@ __all__ = [
     "load_block_model",
     "read_checkpoint",
     "save_checkpoint",
+    "weights_sha256",
 ]

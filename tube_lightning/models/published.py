@@ -23,6 +23,7 @@ PREFIX = "backbone."
 BUFFERS = (f"{PREFIX}rotary_emb.inv_freq", "sampling_eps_min", "sampling_eps_max")
 """Saved with the weights, but never read: some versions of the ecosystem zero ``inv_freq``."""
 
+_STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TRAINING_FIELDS = {"sampling_eps_min": 0.001, "sampling_eps_max": 0.999}
 
 
@@ -61,13 +62,16 @@ def read_published(
         raise ValueError(f"{path}: expected a safetensors file ({error})") from error
 
 
-def _published_tensors(network: DiT) -> dict[str, Tensor]:
+def _published_tensors(network: DiT, dtype: torch.dtype) -> dict[str, Tensor]:
     """Return the parameters by their published names, and the buffers that belong to them."""
     config = network.config
     tensors = {
-        f"{PREFIX}{name}": tensor.detach().to("cpu", torch.float32).contiguous()
+        f"{PREFIX}{name}": tensor.detach().to("cpu", dtype).contiguous()
         for name, tensor in network.state_dict().items()
     }
+    for name, tensor in tensors.items():
+        if dtype != torch.float32 and not tensor.isfinite().all():
+            raise ValueError(f"{name}: expected finite weights in {dtype}, got others")
     width = config.hidden_dim // config.n_heads
     exponent = torch.arange(0, width, 2, dtype=torch.float32) / width
     tensors[BUFFERS[0]] = 1 / ROTARY_BASE**exponent
@@ -76,19 +80,30 @@ def _published_tensors(network: DiT) -> dict[str, Tensor]:
     return tensors
 
 
-def save_checkpoint(folder: Source, network: DiT) -> None:
-    """Write a network in the published layout; a reader never sees a half-written file."""
+def save_checkpoint(folder: Source, network: DiT, dtype: torch.dtype = torch.float32) -> None:
+    """Write a network in the published layout; a reader never sees a half-written file.
+
+    ``dtype`` is how the weights are stored; they are always read as fp32. float16 halves the file
+    and keeps 11 significant bits, three more than bfloat16: trained weights are far from its
+    limits, and those that are not are refused. The demo checkpoints fit into the package so.
+    """
+    if dtype not in _STORED_DTYPES:
+        raise ValueError(
+            f"dtype: expected one of {', '.join(map(str, _STORED_DTYPES))}, got {dtype}"
+        )
+    tensors = _published_tensors(network, dtype)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = asdict(network.config) | _TRAINING_FIELDS
-    config |= {"model_type": "bd3lm", "architectures": ["BD3LM"], "dtype": "float32"}
+    config |= {"model_type": "bd3lm", "architectures": ["BD3LM"]}
+    config |= {"dtype": str(dtype).removeprefix("torch.")}
     config |= {"attn_backend": "sdpa", "time_conditioning": False, "return_dict": False}
     config |= {"var_min": network.config.cross_attn}
     if network.config.mask_id == network.config.vocab_size - 1:
         del config["mask_id"]  # the published files do not name the last token
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as unfinished:
         files = [Path(unfinished, name) for name in (WEIGHTS_FILE, CONFIG_FILE)]
-        save_file(_published_tensors(network), files[0], metadata={"format": "pt"})
+        save_file(tensors, files[0], metadata={"format": "pt"})
         files[1].write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         for file in files:
             os.replace(file, folder / file.name)

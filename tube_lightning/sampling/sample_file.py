@@ -1,10 +1,8 @@
 """A checkpoint in, a file of samples out: what ``python sample.py`` does."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 from torch import Tensor
 
-from tube_lightning.data import TextTokenizer, load_tokenizer
-from tube_lightning.models import BlockDiffusion, load_block_model
-from tube_lightning.models.trunk import Layer, Trunk
+from tube_lightning.data import TextTokenizer, check_fits, load_tokenizer
+from tube_lightning.demo import demo_checkpoint
+from tube_lightning.models import load_block_model, weights_sha256
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
 from tube_lightning.sampling.sequences import sample_sequences
@@ -61,15 +59,15 @@ def write_samples(
     _check_numbers(options)
     path = Path(output).expanduser()
     check_output(path, overwrite)
-    source = demo_checkpoint() if checkpoint is None else checkpoint
+    source = demo_checkpoint(DEMO_CHECKPOINT) if checkpoint is None else checkpoint
     model = load_block_model(source).to(_device(device))
     texts = load_tokenizer(tokenizer)
-    _check_vocabulary(model, texts)
+    check_fits(texts, model.vocab_size)
     options["length"] = model.max_length if length is None else length
     start = texts.eos_id if texts.bos_id is None else texts.bos_id
     given = [] if start is None else [start]
     settings = options | {"equal_chunks": equal_chunks, "tokenizer": tokenizer, "given": given}
-    settings |= {"model": asdict(model.config), "weights_sha256": _weights_sha256(model.trunk)}
+    settings |= {"model": asdict(model.config), "weights_sha256": weights_sha256(model)}
     options |= {"steps": _regime(steps, equal_chunks), "prompt": torch.tensor(given).long()}
     draw = partial(sample_sequences, model, **options)
     draw()  # draws nothing yet, but refuses bad options before the folder of parts is theirs
@@ -119,14 +117,6 @@ def _progress_bar() -> Progress:
     )
 
 
-def demo_checkpoint(name: str = DEMO_CHECKPOINT) -> Path:
-    """Return the folder of a checkpoint that comes with the package."""
-    folder = Path(str(resources.files("tube_lightning"))) / "demo" / name
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such demo checkpoint: give checkpoint=FOLDER")
-    return folder
-
-
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -152,31 +142,6 @@ def _check_numbers(options: dict[str, Any]) -> None:
         if not (type(value) in kinds or (value is None and optional)):
             kind = "a number" if len(kinds) == 2 else "an integer"
             raise ValueError(f"{name}: expected {kind}{' or null' * optional}, got {value!r}")
-
-
-def _check_vocabulary(model: BlockDiffusion, texts: TextTokenizer) -> None:
-    size = model.vocab_size
-    if texts.vocab_size not in (size - 1, size):
-        raise ValueError(
-            f"tokenizer: expected {size - 1} tokens like the model's, or {size} with its mask "
-            f"token, got {texts.vocab_size} of {texts.name}"
-        )
-
-
-def _weights_sha256(trunk: Trunk) -> str:
-    """Hash what the samples are drawn from: a folder may be trained over between two runs."""
-    digest = hashlib.sha256()
-    for tensor in _tensors(trunk):
-        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _tensors(node: object) -> Iterator[Tensor]:
-    if isinstance(node, Tensor):
-        yield node
-    elif isinstance(node, Trunk | Layer | tuple):
-        for item in node if isinstance(node, tuple) else vars(node).values():
-            yield from _tensors(item)
 
 
 def _printable(text: str) -> str:

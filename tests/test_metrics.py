@@ -1,0 +1,398 @@
+"""Corpus metrics: sums, standard errors and reductions against plain formulas."""
+
+import math
+from decimal import Decimal
+
+import lightning
+import numpy as np
+import pytest
+import torch
+
+from tests import oracles
+from tests.ranks import on_ranks
+from tube_lightning.bounds import TangentTerms
+from tube_lightning.metrics import (
+    CorpusLikelihood,
+    EstimatorSettings,
+    Quantity,
+    arm_likelihood,
+    corpus_metrics,
+    exact_quantities,
+    sampled_quantities,
+    surrogate_tube,
+)
+from tube_lightning.score_files import RegimeScores
+
+SEQUENCES, BLOCKS, ORDERINGS = 7, 3, 8
+SETTINGS = EstimatorSettings(cubo_beta=3.0, tvo_partitions=20, isvgb_pairs=4)
+ORACLES = {
+    "elbo": oracles.elbo,
+    "elbo_k": oracles.elbo_k,
+    "cubo": lambda scores: oracles.cubo(scores, 3),
+    "tvo": lambda scores: oracles.tvo_upper(scores, 20),
+    "tube": oracles.tube_loo,
+    "tube_split": oracles.tube_split,
+    "isvgb": lambda scores: oracles.isvgb(scores, 4),
+}
+STATES = ("sum_nats", "log_sum_ratio", "sum_squares", "sum_products")
+
+
+def all_quantities():
+    sampled = sampled_quantities(ORDERINGS, SETTINGS)
+    return (*sampled, *exact_quantities(), surrogate_tube("pi"), arm_likelihood())
+
+
+def corpus(spread=1.0, seed=0):
+    """Scores of documents of several lengths: blocks after the end hold what nobody may count."""
+    rng = np.random.default_rng(seed)
+    num_tokens = rng.integers(1, 5, size=(SEQUENCES, BLOCKS))
+    num_tokens[1, 2] = num_tokens[4, 1] = num_tokens[4, 2] = 0
+    scores = -8 + spread * rng.standard_normal((SEQUENCES, BLOCKS, ORDERINGS))
+    per_block = -8 + rng.standard_normal((4, SEQUENCES, BLOCKS))
+    per_block[:, num_tokens == 0] = 1e6
+    exact, exact_elbo, pi, arm = map(torch.from_numpy, per_block)
+    regime = RegimeScores(
+        torch.from_numpy(scores), exact, exact_elbo, log_psi={"pi": pi, "arm": arm}
+    )
+    return regime, torch.from_numpy(num_tokens)
+
+
+def rows_of(regime, rows):
+    """Some of the sequences."""
+    return RegimeScores(
+        regime.scores[rows],
+        regime.exact[rows],
+        regime.exact_elbo[rows],
+        log_psi={name: values[rows] for name, values in regime.log_psi.items()},
+    )
+
+
+def block_values(name, regime):
+    """Each block's value by the oracles, one at a time."""
+    fixed = {"exact": regime.exact, "elbo_exact": regime.exact_elbo, "arm": regime.log_psi["arm"]}
+    if name in fixed:
+        return fixed[name].numpy()
+    values = np.empty(regime.scores.shape[:2])
+    for at in np.ndindex(values.shape):
+        scores = regime.scores[at].tolist()
+        if name == "tube_psi_pi":
+            values[at] = oracles.tube(scores, regime.log_psi["pi"][at].item())
+        else:
+            values[at] = ORACLES[name](scores)
+    return values
+
+
+def expected_values(values, num_tokens):
+    """The rate of a ratio of sums, and its standard error over sequences, in numpy."""
+    num_tokens = num_tokens.numpy()
+    nats = np.where(num_tokens > 0, values, 0).sum(axis=1)
+    tokens = num_tokens.sum(axis=1)
+    rate = nats.sum() / tokens.sum()
+    residuals = nats - rate * tokens
+    count = len(tokens)
+    error = math.sqrt(count / (count - 1) * (residuals**2).sum()) / tokens.sum()
+    return rate, error, tokens.sum()
+
+
+def assert_values(computed, expected, **tolerance):
+    rate, error, tokens = expected
+    assert computed["nats_per_token"].item() == pytest.approx(rate, **tolerance)
+    assert computed["standard_error"].item() == pytest.approx(error, **tolerance)
+    assert computed["num_tokens"].item() == tokens
+
+
+def updated(quantities, regime, num_tokens, batches):
+    metrics = corpus_metrics(quantities)
+    for rows in batches:
+        metrics.update(rows_of(regime, rows), num_tokens[rows])
+    return metrics
+
+
+def computed(metrics):
+    return {name: metric.compute() for name, metric in metrics.items()}
+
+
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_values_and_standard_errors(spread):
+    regime, num_tokens = corpus(spread)
+    quantities = all_quantities()
+    got = computed(updated(quantities, regime, num_tokens, [[0, 1, 2], [3], [4, 5, 6]]))
+    names = {*ORACLES, "exact", "elbo_exact", "tube_psi_pi", "arm"}
+    assert set(got) == {quantity.name for quantity in quantities} == names
+    for quantity in quantities:
+        values = block_values(quantity.name, regime)
+        assert_values(got[quantity.name], expected_values(values, num_tokens), rel=1e-11)
+        torch.testing.assert_close(quantity.values(regime), torch.from_numpy(values))
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [[[0, 1, 2, 3, 4, 5, 6]], [[6, 5, 4, 3, 2, 1, 0]], [[3], [0], [6], [1], [5], [2], [4]]],
+    ids=["one", "reversed", "alone"],
+)
+def test_order_and_batches_change_nothing(batches):
+    regime, num_tokens = corpus()
+    want = computed(updated(all_quantities(), regime, num_tokens, [[0, 1, 2, 3], [4, 5, 6]]))
+    got = computed(updated(all_quantities(), regime, num_tokens, batches))
+    for name, values in want.items():
+        for key, value in values.items():
+            torch.testing.assert_close(got[name][key], value, rtol=1e-12, atol=0)
+
+
+def test_blocks_without_tokens_count_nothing():
+    regime, num_tokens = corpus()
+    metrics = updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)])
+    other = RegimeScores(
+        regime.scores.where(num_tokens[..., None] > 0, torch.tensor(-1.0).double()),
+        regime.exact.where(num_tokens > 0, torch.tensor(math.nan).double()),
+        regime.exact_elbo,
+        log_psi={k: v.where(num_tokens > 0, torch.tensor(0.0)) for k, v in regime.log_psi.items()},
+    )
+    assert computed(updated(all_quantities(), other, num_tokens, [range(SEQUENCES)])) == computed(
+        metrics
+    )
+    before = computed(metrics)
+    nothing = torch.zeros(1, BLOCKS, dtype=torch.int64)
+    metrics.update(rows_of(other, [0]), nothing)  # one token, given: a sequence that counts none
+    for name, values in computed(metrics).items():
+        assert values["nats_per_token"] == before[name]["nats_per_token"]
+        assert values["num_tokens"] == before[name]["num_tokens"]
+
+
+def test_one_sequence_has_no_standard_error():
+    regime, num_tokens = corpus()
+    metrics = updated(all_quantities(), regime, num_tokens, [[2]])
+    for values in computed(metrics).values():
+        assert values["nats_per_token"].isfinite()
+        assert values["standard_error"].isnan()
+
+
+def of_terms(log_psi, log_ratio):
+    """A tangent bound whose two parts are given."""
+    terms = TangentTerms(
+        torch.tensor(log_psi, dtype=torch.float64), torch.tensor(log_ratio, dtype=torch.float64)
+    )
+    metric = CorpusLikelihood(Quantity("tube", lambda regime: terms, "upper", True))
+    shape = terms.log_psi.shape
+    blank = RegimeScores(torch.zeros(*shape, 1, dtype=torch.float64))
+    metric.update(blank, torch.ones(shape, dtype=torch.int64))
+    return metric
+
+
+def test_ratios_stay_in_log_space():
+    """Where exp overflows the state still has all its digits, and the value is an honest inf."""
+    metric = of_terms([[-1000.0, -2000.0], [-3.0, -4.0]], [[800.0, 801.0], [1.0, -50.0]])
+    want = float((Decimal(800).exp() + Decimal(801).exp()).ln())
+    assert metric.log_sum_ratio.item() == pytest.approx(want, rel=1e-15)
+    assert metric.compute()["nats_per_token"].item() == math.inf
+    none = of_terms([[-5.0, -6.0]], [[-math.inf, -math.inf]])
+    assert none.log_sum_ratio.item() == -math.inf
+    assert none.compute()["nats_per_token"].item() == (-5 - 6 - 2) / 2
+
+
+def test_heavy_tails_keep_their_digits():
+    """Ratios from e^-30 to e^30, each in an update of its own, against 60 digits."""
+    quantity = surrogate_tube("pi")
+    metric = CorpusLikelihood(quantity)
+    log_ratios = np.random.default_rng(3).uniform(-30, 30, size=300)
+    log_psi = torch.full((1, 1), -40.0, dtype=torch.float64)
+    for log_ratio in log_ratios:
+        scores = torch.tensor([[[-40.0 + log_ratio]]], dtype=torch.float64)
+        metric.update(RegimeScores(scores, log_psi={"pi": log_psi}), torch.tensor([[1]]))
+    offsets = [Decimal(-40.0 + x) - Decimal(-40) for x in log_ratios]
+    want = sum(Decimal(-41) + offset.exp() for offset in offsets) / 300
+    assert metric.compute()["nats_per_token"].item() == pytest.approx(float(want), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        lambda metrics: metrics.to(torch.bfloat16),
+        lambda metrics: metrics.half(),
+        lambda metrics: torch.nn.ModuleDict({"regime": metrics}).bfloat16()["regime"],
+        lambda metrics: metrics.to(torch.float16).float(),
+    ],
+    ids=["to bfloat16", "half", "in a module", "there and back"],
+)
+def test_precision_of_the_module_is_not_theirs(cast):
+    regime, num_tokens = corpus()
+    want = computed(updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)] * 2))
+    metrics = cast(updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)]))
+    metrics.update(regime, num_tokens)
+    got = computed(metrics)
+    for name, metric in metrics.items():
+        assert {getattr(metric, state).dtype for state in STATES} == {torch.float64}
+        assert metric.num_tokens.dtype == torch.int64
+        assert got[name] == want[name]
+    metrics.reset()
+    assert all(metric.sum_nats.dtype == torch.float64 for _, metric in metrics.items())
+
+
+class Counting(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.metrics = corpus_metrics(all_quantities())
+        self.regime, self.num_tokens = corpus()
+
+    def test_step(self, batch, batch_idx):
+        assert self.layer.weight.dtype == torch.bfloat16
+        rows = batch.tolist()
+        self.metrics.update(rows_of(self.regime, rows), self.num_tokens[rows])
+
+
+class Batches:
+    """A loader that Lightning cannot take for several."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return (torch.tensor(rows) for rows in self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
+def test_trainer_in_pure_bfloat16(tmp_path):
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        precision="bf16-true",
+        default_root_dir=tmp_path,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    module = Counting()
+    batches = [[0, 1, 2], [3, 4], [5, 6]]
+    trainer.test(module, Batches(batches), verbose=False)
+    got = computed(module.metrics)
+    assert got == computed(updated(all_quantities(), *corpus(), batches))
+
+
+def test_ties_on_the_first_batch_merge_nothing():
+    """All orders alike: every bound is the same value at first, and must not stay so."""
+    regime, num_tokens = corpus()
+    tied = RegimeScores(
+        torch.full_like(regime.scores, -8.0),
+        *[torch.full_like(regime.exact, -8.0)] * 2,
+        log_psi={name: torch.full_like(regime.exact, -8.0) for name in ("pi", "arm")},
+    )
+    metrics = corpus_metrics(all_quantities())
+    metrics.update(tied, num_tokens)
+    assert len({round(v["nats_per_token"].item(), 9) for v in computed(metrics).values()}) == 1
+    metrics.update(regime, num_tokens)
+    both = computed(metrics)
+    assert len({round(v["nats_per_token"].item(), 9) for v in both.values()}) == len(both)
+    assert both["elbo"]["nats_per_token"] < both["elbo_k"]["nats_per_token"]
+    assert both["elbo_k"]["nats_per_token"] < both["tube"]["nats_per_token"]
+
+
+def test_nan_is_refused_and_counts_nothing():
+    regime, num_tokens = corpus()
+    metrics = updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)])
+    before = computed(metrics)
+    values = regime.exact.clone()
+    values[3, 0] = math.nan
+    with pytest.raises(ValueError, match="exact: expected a number, got nan in row 3"):
+        metrics["exact"].update(RegimeScores(regime.scores, values), num_tokens)
+    values = regime.scores.clone()
+    values[2, 1, 4] = math.nan
+    for name in ORACLES:
+        with pytest.raises(ValueError, match=r"scores: .*nan at index \(2, 1, 4\)"):
+            metrics[name].update(RegimeScores(values), num_tokens)
+    assert computed(metrics) == before
+
+
+def test_what_is_not_in_the_scores_is_named():
+    regime = RegimeScores(torch.zeros(1, 1, 2, dtype=torch.float64), log_psi={})
+    for quantity, message in (
+        (exact_quantities()[0], "exact: expected values for every block, got none"),
+        (exact_quantities()[1], "exact_elbo: expected values for every block, got none"),
+        (arm_likelihood("arm_ft"), r"surrogate: expected one of \[\], got 'arm_ft'"),
+        (surrogate_tube("pi"), r"surrogate: expected one of \[\], got 'pi'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quantity.read(regime)
+
+
+def test_guarantees_are_the_estimators():
+    sides = {q.name: (q.side, q.bound_preserving) for q in all_quantities()}
+    assert sides == {
+        "elbo": ("lower", True),
+        "elbo_k": ("lower", True),
+        "elbo_exact": ("lower", True),
+        "tube": ("upper", True),
+        "tube_split": ("upper", True),
+        "tube_psi_pi": ("upper", True),
+        "cubo": ("upper", False),
+        "tvo": ("upper", False),
+        "isvgb": ("upper", False),
+        "exact": (None, True),
+        "arm": (None, True),
+    }
+
+
+def test_few_orderings_allow_few_estimators():
+    every_number = {"elbo", "elbo_k", "cubo", "tvo"}
+    tangents = {"tube", "tube_split"}
+    for num_orderings, names in {
+        0: set(),
+        1: every_number,
+        2: every_number | tangents,
+        6: every_number | tangents,
+        8: every_number | tangents | {"isvgb"},
+    }.items():
+        quantities = sampled_quantities(num_orderings)
+        assert {quantity.name for quantity in quantities} == names
+        regime = RegimeScores(torch.zeros(1, 1, max(1, num_orderings), dtype=torch.float64))
+        for quantity in quantities:
+            assert quantity.values(regime).tolist() == [[0.0]]
+
+
+# ---- several processes
+
+NEVER_UPDATED = pytest.mark.filterwarnings("ignore:The ``compute`` method of metric")
+FORKED = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+
+@FORKED
+@NEVER_UPDATED
+@pytest.mark.parametrize("shares", [[[0, 1, 2, 3], [4, 5, 6]], [[0, 1], [], [2, 3, 4, 5, 6]]])
+def test_ranks_reduce_to_one_process(tmp_path, shares):
+    """One of three ranks has no batch at all."""
+    regime, num_tokens = corpus(spread=3.0)
+
+    def on_one(rank):
+        batches = [shares[rank]] if shares[rank] else []
+        return computed(updated(all_quantities(), regime, num_tokens, batches))
+
+    alone = computed(updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)]))
+    for got in on_ranks(len(shares), on_one, tmp_path / "ranks"):
+        for name, values in alone.items():
+            for key, value in values.items():
+                torch.testing.assert_close(got[name][key], value, rtol=1e-12, atol=0)
+
+
+@FORKED
+def test_a_rank_without_a_new_batch_joins_the_next_reduction(tmp_path):
+    """Three batches on two ranks, values after each turn: the second turn has one batch only."""
+    regime, num_tokens = corpus()
+    quantities = [quantity for quantity in all_quantities() if quantity.name == "tube"]
+
+    def on_one(rank):
+        metrics = updated(quantities, regime, num_tokens, [[rank]])
+        first = computed(metrics)
+        if rank == 0:
+            metrics.update(rows_of(regime, [2]), num_tokens[[2]])
+        return first, computed(metrics)
+
+    turns = [
+        computed(updated(quantities, regime, num_tokens, [rows])) for rows in ([0, 1], [0, 1, 2])
+    ]
+    for got in on_ranks(2, on_one, tmp_path / "ranks"):
+        for mine, want in zip(got, turns, strict=True):
+            for key, value in want["tube"].items():
+                torch.testing.assert_close(mine["tube"][key], value, rtol=1e-12, atol=0)
