@@ -8,14 +8,22 @@ import tube_lightning
 ROOT = Path(tube_lightning.__file__).parent
 STAGES = [
     "data",
+    "demo",
     "bounds",
     "orderings",
     "lattice",
     "models",
     "scoring",
+    "surrogates",
     "rundir",
+    "score_files",
+    "metrics",
+    "cluster",
     "sampling",
     "training",
+    "report",
+    "loggers",
+    "evaluator",
 ]
 
 
@@ -54,6 +62,16 @@ def test_bounds_import_only_torch_and_jaxtyping():
         for name in imported_modules(path):
             assert name.split(".")[0] in allowed, f"{path} imports {name}"
             assert not name.startswith("tube_lightning") or name.startswith("tube_lightning.bounds")
+
+
+def test_reports_need_neither_lightning_nor_models():
+    """Whoever has the parts can report on them: ``python -m tube_lightning.report DIR``."""
+    ours = {"bounds", "metrics", "report", "rundir", "score_files"}
+    for path in (ROOT / "report").rglob("*.py"):
+        for name in imported_modules(path):
+            top, _, rest = name.partition(".")
+            assert top not in {"lightning", "hydra", "transformers", "datasets"}, path
+            assert top != "tube_lightning" or rest.split(".")[0] in ours, f"{path} imports {name}"
 
 
 def test_no_function_has_the_name_of_its_module():

@@ -1,0 +1,41 @@
+"""Bracket the likelihood of a block diffusion model on a text: python evaluate.py --help."""
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+SCORES_DEPEND_ON = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_size", "num_batches")
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
+def main(config: DictConfig) -> None:
+    """Instantiate the parts and evaluate."""
+    from tube_lightning.cluster import refuse_multirun  # slow to import: not for --help
+    from tube_lightning.evaluator import Checkpoint, companion, quiet_lightning, run_evaluation
+    from tube_lightning.metrics import EstimatorSettings
+
+    values = OmegaConf.to_container(config, resolve=True)
+    settings = {key: values[key] for key in SCORES_DEPEND_ON} | {"data": values["data"]["test"]}
+    model = Checkpoint(**values["model"])
+    with quiet_lightning():
+        trainer = instantiate(config.trainer)
+        refuse_multirun(trainer.num_devices * trainer.num_nodes)
+        run_evaluation(
+            model=model,
+            arm=companion("arm", model, **values["arm"]),
+            arm_ft=companion("arm_ft", model, **values["arm_ft"]),
+            data=instantiate(config.data.test),
+            protocol=instantiate(config.protocol),
+            estimators=EstimatorSettings(**values["estimators"]),
+            trainer=trainer,
+            output_dir=config.output_dir,
+            batch_size=config.batch_size,
+            length=config.length,
+            num_batches=config.num_batches,
+            paper_table=config.paper_table,
+            settings=settings,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Small finished runs for the report's tests, made of oracles: none of their numbers is ours."""
+
+import json
+import math
+import random
+
+import torch
+from oracles import assignments, mean, orders, probabilities, random_table, scores
+
+from tube_lightning.score_files import BlockScores, RegimeScores, ScoreFiles
+
+SIZE, BLOCKS, NUM = 3, 3, 8
+WAYS = {"nfe_1": assignments(SIZE, 1), "nfe_2": assignments(SIZE, 2), "ao_arm": orders(SIZE)}
+ESTIMATORS = {"cubo_beta": 2.0, "tvo_partitions": 7, "isvgb_pairs": 2}
+
+
+class Run:
+    """Values of every sequence and block, in plain lists: ``scores[regime][sequence][block]``.
+
+    The last block of the last sequence is absent: it has values, and no token to count them for.
+    """
+
+    def __init__(self, sequences=5, seed=0, arm_shift=0.4, bank=False, elbo_seeds=0):
+        rng = random.Random(seed)
+        self.bank, self.elbo_seeds = bank, elbo_seeds
+        self.ids = list(range(sequences))
+        self.tokens = [[SIZE - 1, SIZE, SIZE] for _ in self.ids]
+        if sequences > 1:
+            self.tokens[-1][-1] = 0
+        tables = [
+            [random_table(1000 * seed + 10 * s + b, SIZE) for b in range(BLOCKS)] for s in self.ids
+        ]
+        self.scores, self.exact, self.exact_elbo, self.pi = {}, {}, {}, {}
+        for regime, ways in WAYS.items():
+            shared = [rng.choice(ways) for _ in range(NUM)]
+
+            def drawn(ways=ways, shared=shared):
+                return shared if bank else [rng.choice(ways) for _ in range(NUM)]
+
+            def each(value):
+                return [[float(value(table)) for table in row] for row in tables]
+
+            self.scores[regime] = [
+                [list(map(float, scores(table, drawn()))) for table in row] for row in tables
+            ]
+            self.exact[regime] = each(lambda t, w=ways: mean(probabilities(scores(t, w))).ln())
+            self.exact_elbo[regime] = each(lambda t, w=ways: mean(scores(t, w)))
+            self.pi[regime] = each(lambda t, w=ways: scores(t, w[:1])[0])
+        self.arm = [
+            [value + arm_shift + rng.gauss(0, 0.2) for value in row] for row in self.exact["ao_arm"]
+        ]
+        self.continuous = [
+            [[rng.gauss(value, 1) for _ in range(elbo_seeds)] for value in row]
+            for row in self.exact_elbo["ao_arm"]
+        ]
+
+    def record(self, num_batches):
+        return {
+            "versions": {"torch": "2.13"},
+            "config": {"batch_size": 2},
+            "data": {"source": "tiny_text", "tokenizer": "byte", "token_sha256": "ab12"},
+            "model": {"checkpoint": "tiny", "block_size": SIZE},
+            "protocol": {"num_orderings": NUM, "seed": 3, "num_reseeds": 4 if self.bank else 0},
+            "estimators": ESTIMATORS,
+            "num_batches": num_batches,
+        }
+
+    def write(self, folder, batch_size=2, exact=True, arm=True, backwards=False, **changes):
+        """Write the run as evaluate.py does; ``changes`` replace entries of run.json."""
+        starts = list(range(0, len(self.ids), batch_size))
+        for number in reversed(range(len(starts))) if backwards else range(len(starts)):
+            rows = slice(starts[number], starts[number] + batch_size)
+            ScoreFiles(folder / "scores").write(number, self._part(rows, exact, arm))
+        record = {**self.record(len(starts)), **changes}
+        (folder / "run.json").write_text(json.dumps(record))
+        return folder
+
+    def _part(self, rows, exact, arm):
+        def tensor(values):
+            return torch.tensor(values[rows], dtype=torch.float64)
+
+        regimes = {
+            name: RegimeScores(
+                tensor(self.scores[name]),
+                exact=tensor(self.exact[name]) if exact else None,
+                exact_elbo=tensor(self.exact_elbo[name]) if exact else None,
+                continuous_elbo=tensor(self.continuous)
+                if self.elbo_seeds and name == "ao_arm"
+                else None,
+                log_psi={"pi": tensor(self.pi[name])} | ({"arm": tensor(self.arm)} if arm else {}),
+            )
+            for name in WAYS
+        }
+        ids, tokens = torch.tensor(self.ids[rows]), torch.tensor(self.tokens[rows])
+        return BlockScores(ids, tokens, regimes, seconds=0.5)
+
+    def corpus(self, values):
+        """Return the nats per token of block values, and their standard error over sequences."""
+        sums = [
+            sum(float(v) for v, n in zip(row, counts, strict=True) if n)
+            for row, counts in zip(values, self.tokens, strict=True)
+        ]
+        sizes = [sum(counts) for counts in self.tokens]
+        rate = math.fsum(sums) / sum(sizes)
+        count = len(sums)
+        if count == 1:
+            return rate, None
+        squares = math.fsum((s - rate * n) ** 2 for s, n in zip(sums, sizes, strict=True))
+        return rate, math.sqrt(count / (count - 1) * squares) / sum(sizes)
+
+    def blockwise(self, regime, function):
+        """Apply a function of scores to every block."""
+        return [[function(block) for block in row] for row in self.scores[regime]]

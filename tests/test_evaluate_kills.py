@@ -1,0 +1,125 @@
+"""evaluate.py cut short: SIGKILL at any moment, SIGTERM, a dying process, a full disk."""
+
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from evaluation_runs import error_line, parts, run, start, values, without_bar, write_tokens
+
+pytestmark = pytest.mark.slow
+NUM_BATCHES = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("kills")
+
+
+@pytest.fixture(scope="module")
+def options(folder):
+    return [*write_tokens(folder, 2 * NUM_BATCHES, length=24), "batch_size=2"]
+
+
+@pytest.fixture(scope="module")
+def whole(folder, options):
+    """Evaluate without interruption."""
+    run(folder, *options, "output_dir=whole")
+    return values(folder / "whole")
+
+
+def wait_for_parts(process, directory, number):
+    """Wait until so many batches are on disk."""
+    deadline = time.monotonic() + 300
+    while len(parts(directory)) < number:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def kill_group(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_killed_at_random_moments_and_continued(folder, options, whole, devices):
+    chance = random.Random(devices)
+    name = f"killed_{devices}"
+    directory, command = folder / name, [f"output_dir={name}", f"trainer.devices={devices}"]
+    kept = {}
+    for _ in range(3):
+        goal = len(kept) + chance.randint(1, NUM_BATCHES // 4)
+        process = start(folder, *options, *command)
+        wait_for_parts(process, directory, goal)
+        time.sleep(chance.uniform(0, 0.2))
+        kill_group(process)
+        now = parts(directory)
+        assert goal <= len(now) < NUM_BATCHES
+        assert kept.items() <= now.items()  # finished batches were not written again
+        assert not (directory / "results.json").exists()
+        kept = now
+    run(folder, *options, *command)
+    final = parts(directory)
+    assert kept.items() <= final.items()
+    assert len(final) == NUM_BATCHES
+    assert values(directory) == whole
+    assert not [path for path in directory.rglob("*") if path.name.endswith(".unfinished")]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3])
+def test_killed_before_the_first_batch(folder, options, whole, seconds):
+    name = f"early_{seconds}"
+    process = start(folder, *options, f"output_dir={name}")
+    time.sleep(seconds)
+    kill_group(process)
+    run(folder, *options, f"output_dir={name}")
+    assert values(folder / name) == whole
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_sigterm_stops_after_the_batch(folder, options, whole, devices):
+    """Only the main process gets the signal; the others stop with it."""
+    name = f"stopped_{devices}"
+    directory, command = folder / name, [f"output_dir={name}", f"trainer.devices={devices}"]
+    process = start(folder, *options, *command)
+    wait_for_parts(process, directory, 3)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    kept = parts(directory)
+    message = f"Stopped: {len(kept)} of {NUM_BATCHES} batches are on disk; the same command"
+    assert [line.startswith(message) for line in without_bar(err)] == [True]
+    assert out == ""
+    assert 3 <= len(kept) < NUM_BATCHES
+    run(folder, *options, *command)
+    assert kept.items() <= parts(directory).items()
+    assert values(directory) == whole
+
+
+def test_a_process_that_dies_ends_the_run_and_is_named(folder, options):
+    process = start(folder, *options, "output_dir=orphans", "trainer.devices=2")
+    wait_for_parts(process, folder / "orphans", 2)
+    [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert f"Child process with PID {child} terminated" in err or "Connection closed" in err
+    assert len(parts(folder / "orphans")) < NUM_BATCHES
+
+
+def test_a_full_disk_is_named(folder, options):
+    """No file may grow beyond 4 KiB: settings fit, scores do not."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    _, err = run(folder, *options, "output_dir=full", code=1, preexec_fn=limit)
+    last = error_line(err)
+    assert last.startswith("OSError: full/scores/batch_000000.parquet: cannot be written: ")
+    assert "File too large" in last
+    assert not parts(folder / "full")

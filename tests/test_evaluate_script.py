@@ -1,0 +1,201 @@
+"""evaluate.py as users run it: the screen, the numbers for any number of processes, errors."""
+
+import csv
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from evaluation_runs import (
+    FIXTURES,
+    ROOT,
+    error_line,
+    parts,
+    results,
+    run,
+    run_here,
+    values,
+    without_bar,
+    write_tokens,
+)
+
+NUM_SEQUENCES, BATCH_SIZE, NUM_BATCHES = 7, 2, 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("evaluate")
+
+
+@pytest.fixture(scope="module")
+def options(folder):
+    return [*write_tokens(folder, NUM_SEQUENCES), f"batch_size={BATCH_SIZE}"]
+
+
+@pytest.fixture(scope="module")
+def whole(folder, options):
+    """Evaluate on one process: the directory, and what was on the screen."""
+    return folder / "whole", *run(folder, *options, "output_dir=whole")
+
+
+def finite(node):
+    """Yield the numbers of nested results with their path."""
+    children = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in children:
+        if isinstance(value, dict | list):
+            yield from (((key, *path), number) for path, number in finite(value))
+        elif isinstance(value, float):
+            yield (key,), value
+
+
+def assert_each_sequence_once(directory):
+    rows = [
+        (row["sequence"], row["block"], row["regime"])
+        for path in (directory / "scores").iterdir()
+        for row in pq.read_table(path, columns=["sequence", "block", "regime"]).to_pylist()
+    ]
+    regimes = list(results(directory)["regimes"])
+    expected = [(s, b, r) for s in range(NUM_SEQUENCES) for b in range(2) for r in regimes]
+    assert sorted(rows) == sorted(expected)
+
+
+def test_the_screen_shows_the_results_and_nothing_else(whole):
+    directory, out, err = whole
+    for text in ("AO-ARM", "NFE = 4", "TUBE", "ELBO_K", "|TUBE - ARM|", "Results are in whole"):
+        assert text in out
+    assert results(directory)["verdict"] in " ".join(out.split())
+    assert without_bar(err) == []
+    assert f"{NUM_BATCHES}/{NUM_BATCHES}" in err
+
+
+def test_everything_is_in_the_directory(whole):
+    directory, _, _ = whole
+    names = {path.name for path in directory.iterdir()}
+    files = {"config.json", "run.json", "results.json", "table.md", "table.tex"}
+    assert names == files | {"scores", "figures", "logs"}
+    assert len(parts(directory)) == NUM_BATCHES
+    assert_each_sequence_once(directory)
+    with (directory / "logs" / "version_0" / "metrics.csv").open() as file:
+        tokens = [float(row["tokens_scored"]) for row in csv.DictReader(file)]
+    assert tokens == [14, 28, 42, 49]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)],
+)
+def test_more_processes_give_the_same_numbers(folder, options, whole, devices):
+    name = f"devices_{devices}"
+    out, err = run(folder, *options, f"output_dir={name}", f"trainer.devices={devices}")
+    assert values(folder / name) == values(whole[0])
+    assert_each_sequence_once(folder / name)
+    assert out.count("AO-ARM") == whole[1].count("AO-ARM")
+    assert without_bar(err) == []
+    assert err.count("scoring ") == whole[2].count("scoring ")
+
+
+@pytest.mark.slow
+def test_fewer_batches_than_processes(folder, options, whole):
+    few = [*options, "num_batches=2"]
+    run(folder, *few, "output_dir=few_1")
+    run(folder, *few, "output_dir=few_3", "trainer.devices=3")
+    assert len(parts(folder / "few_3")) == 2
+    assert values(folder / "few_3") == values(folder / "few_1") != values(whole[0])
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_other_batch_sizes_agree(monkeypatch, folder, options, whole, batch_size):
+    name = f"batch_{batch_size}"
+    run_here(monkeypatch, folder, *options, f"batch_size={batch_size}", f"output_dir={name}")
+    assert len(parts(folder / name)) == math.ceil(NUM_SEQUENCES / batch_size)
+    for key in ("regimes", "arm"):
+        ours, theirs = (dict(finite(results(d)[key])) for d in (folder / name, whole[0]))
+        assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_a_finished_run_is_only_reported_again(monkeypatch, folder, options, whole, capsys):
+    """Neither the number of devices nor the logger belongs to the scores."""
+    before, expected = parts(whole[0]), values(whole[0])
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    again = [*options, "output_dir=whole", "trainer.devices=2", "logger=wandb"]
+    run_here(monkeypatch, folder, *again)
+    assert parts(whole[0]) == before
+    assert values(whole[0]) == expected
+    assert "AO-ARM" in capsys.readouterr().out
+
+
+def error_of(monkeypatch, capsys, folder, *options):
+    """Return what Hydra prints when evaluate.py fails."""
+    with pytest.raises(SystemExit) as stop:
+        run_here(monkeypatch, folder, *options)
+    assert stop.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_another_configuration_is_refused_by_key(monkeypatch, capsys, folder, options, whole):
+    before = parts(whole[0])
+    changed = [*options, "output_dir=whole", "seed=7", "batch_size=3", "estimators.cubo_beta=3"]
+    err = error_of(monkeypatch, capsys, folder, *changed)
+    assert "belongs to a run with other settings" in err
+    for line in ("protocol.seed: there 0, now 7", "batch_size: there 2, now 3", "cubo_beta"):
+        assert line in err
+    assert parts(whole[0]) == before
+
+
+def test_another_text_is_refused(monkeypatch, capsys, tmp_path, folder, whole):
+    """Also under the same name: the tokens' hash belongs to the run."""
+    other = [*write_tokens(tmp_path, NUM_SEQUENCES + 1), f"batch_size={BATCH_SIZE}"]
+    mine = folder / "tokens.npy"
+    kept = mine.read_bytes()
+    try:
+        shutil.copy(tmp_path / "tokens.npy", mine)
+        swapped = [f"data.path={mine}" if o.startswith("data.path=") else o for o in other]
+        err = error_of(monkeypatch, capsys, folder, *swapped, "output_dir=whole")
+    finally:
+        mine.write_bytes(kept)
+    assert "token_sha256: there " in err
+
+
+def test_a_directory_that_cannot_be_is_named(monkeypatch, capsys, folder, options):
+    (folder / "file").write_text("")
+    err = error_of(monkeypatch, capsys, folder, *options, "output_dir=file/run")
+    message = "OSError: file/run/config.json: cannot be written: Not a directory"
+    assert error_line(err) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("data.path=missing.npy", "missing.npy"),
+        ("data.path=large.npy", "41"),
+        ("length=9", "length"),
+        ("num_batches=0", "num_batches: expected at least 1, or null for all, got 0"),
+    ],
+)
+def test_what_is_wrong_with_the_text_is_told_before_weights_are_read(
+    monkeypatch, capsys, tmp_path, change, message
+):
+    options = write_tokens(tmp_path, 3)
+    model = tmp_path / "model"
+    model.mkdir()
+    shutil.copy(FIXTURES / "bd3lm_block4" / "config.json", model)  # and no weights
+    np.save(tmp_path / "large.npy", np.full((3, 8), 41))
+    options += [f"model.checkpoint={model}", change, "output_dir=run"]
+    err = error_of(monkeypatch, capsys, tmp_path, *options)
+    assert message in err
+    assert "safetensors" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_lists_groups_and_options():
+    command = [sys.executable, str(ROOT / "evaluate.py"), "--help"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for group in ("data: ag_news", "protocol: default, paper", "logger: csv, wandb"):
+        assert group in out
+    for option in ("model.checkpoint", "arm.checkpoint", "data=text data.path", "output_dir"):
+        assert f"  {option}=" in out
+    for option in ("trainer.devices", "batch_size", "protocol.num_orderings", "logger", "seed"):
+        assert f"  {option}=" in out

@@ -1,0 +1,163 @@
+"""The evaluation under a real Trainer: on disk, counted, continued, and on several ranks."""
+
+import datetime
+import math
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+
+from tests.networks import random_model, random_tokens
+from tube_lightning.data import TokenBlocks
+from tube_lightning.evaluator import (
+    EvaluationData,
+    LikelihoodEvaluation,
+    LiveValues,
+    Protocol,
+    score_batch,
+)
+from tube_lightning.evaluator.batches import sequence_roles
+from tube_lightning.score_files import ScoreFiles
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The ``compute`` method of metric"),  # ranks out of batches
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+PLAN = Protocol(num_orderings=4, nfe=[2]).plan(4)
+LENGTHS = torch.tensor([12, 7, 1, 9, 12])
+BATCH_SIZE = 2
+
+
+def documents():
+    tokens = random_tokens(len(LENGTHS), 12)
+    tokens[torch.arange(12) >= LENGTHS[:, None]] = 0
+    return TokenBlocks(tokens, "random", "none", lengths=LENGTHS)
+
+
+def evaluate(folder, devices=1, callbacks=(), **options):
+    """Score what is not in the folder; return the module."""
+    files = ScoreFiles(folder)
+    module = LikelihoodEvaluation(random_model(4), {}, PLAN, files)
+    data = EvaluationData(documents(), batch_size=BATCH_SIZE, block_size=4, files=files)
+    forks = DDPStrategy(start_method="fork", timeout=datetime.timedelta(seconds=60))
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy=forks if devices > 1 else "auto",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        callbacks=list(callbacks),
+        **options,
+    )
+    trainer.test(module, datamodule=data, verbose=False)
+    return module
+
+
+def contents(folder):
+    """The scores of every batch and regime, as bytes: time is not in them."""
+    return {
+        (number, name): regime.scores.numpy().tobytes() + regime.exact.numpy().tobytes()
+        for number in ScoreFiles(folder).finished()
+        for name, regime in ScoreFiles(folder).read(number).regimes.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """One process, from beginning to end."""
+    folder = tmp_path_factory.mktemp("alone")
+    return folder, evaluate(folder)
+
+
+def test_files_hold_the_scores_of_the_batches(alone):
+    folder, _ = alone
+    blocks = documents()
+    assert ScoreFiles(folder).finished() == [0, 1, 2]
+    for number, ids in enumerate([[0, 1], [2, 3], [4]]):
+        longest = int(LENGTHS[ids].max())
+        roles = sequence_roles(LENGTHS[ids], longest, 4)
+        want = score_batch(random_model(4), {}, blocks.tokens[ids, :longest], roles, ids, PLAN)
+        got = ScoreFiles(folder).read(number)
+        assert got.sequences.tolist() == ids
+        assert torch.equal(got.num_tokens, want.num_tokens)
+        for name, regime in want.regimes.items():
+            assert torch.equal(got.regimes[name].scores, regime.scores)
+            assert torch.equal(got.regimes[name].exact, regime.exact)
+
+
+def test_running_values_are_those_of_the_files(alone):
+    folder, module = alone
+    values = module.running_values()
+    assert list(values) == ["nfe_2", "ao_arm"]
+    assert {"elbo", "elbo_k", "tube", "exact", "elbo_exact", "tube_psi_pi"} <= set(values["nfe_2"])
+    parts = list(ScoreFiles(folder).read_all())
+    for regime, quantities in values.items():
+        nats = {"exact": 0.0, "elbo": 0.0, "elbo_k": 0.0}
+        for part in parts:
+            counted, scores = part.num_tokens > 0, part.regimes[regime].scores
+            nats["exact"] += part.regimes[regime].exact[counted].sum().item()
+            nats["elbo"] += scores.mean(dim=-1)[counted].sum().item()
+            averaged = scores.logsumexp(dim=-1) - math.log(4)
+            nats["elbo_k"] += averaged[counted].sum().item()
+        for name, total in nats.items():
+            value = quantities[name]
+            assert value["num_tokens"] == (LENGTHS - 1).sum()
+            assert value["nats_per_token"].item() == pytest.approx(total / 36, rel=1e-12)
+
+
+def assert_same_values(ours, theirs):
+    for regime, quantities in theirs.items():
+        for name, values in quantities.items():
+            for key, value in values.items():
+                torch.testing.assert_close(ours[regime][name][key], value, rtol=1e-12, atol=1e-12)
+
+
+def test_a_second_run_scores_only_what_is_missing(alone, tmp_path):
+    folder, module = alone
+    for number in (0, 2):
+        name = f"batch_{number:06}.parquet"
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    kept = (tmp_path / "batch_000002.parquet").stat().st_mtime_ns
+    again = evaluate(tmp_path)
+    assert contents(tmp_path) == contents(folder)
+    assert (tmp_path / "batch_000002.parquet").stat().st_mtime_ns == kept
+    assert_same_values(again.running_values(), module.running_values())
+
+
+def test_precision_of_the_trainer_changes_no_bit(alone, tmp_path):
+    """The network has its own precision, and everything after it is float64."""
+    folder, module = alone
+    rough = evaluate(tmp_path, precision="bf16-true")
+    assert contents(tmp_path) == contents(folder)
+    assert_same_values(rough.running_values(), module.running_values())
+
+
+class KeepValues(lightning.Callback):
+    """Leaves the values of every turn in a file: a process of its own has no other way."""
+
+    def __init__(self, folder):
+        self.folder, self.turns = folder, []
+
+    def on_test_batch_end(self, trainer, pl_module, *_):
+        self.turns.append(pl_module.running_values())
+        torch.save(self.turns, self.folder / f"{trainer.global_rank}.pt")
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_ranks_give_the_bits_of_one_process(alone, tmp_path, devices):
+    """Three batches: the second rank of two has none in the last turn, the fourth none at all."""
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("several processes need gloo")
+    folder, module = alone
+    callbacks = [KeepValues(tmp_path), LiveValues()]
+    evaluate(tmp_path / "scores", devices, callbacks, log_every_n_steps=1)
+    assert contents(tmp_path / "scores") == contents(folder)
+    for rank in range(devices):
+        turns = torch.load(tmp_path / f"{rank}.pt")
+        assert len(turns) == math.ceil(3 / devices)
+        assert_same_values(turns[-1], module.running_values())

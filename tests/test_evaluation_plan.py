@@ -1,0 +1,273 @@
+"""What is scored: regimes, draws, protocols; and which batches go to which rank."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.networks import random_model, random_tokens
+from tube_lightning.data import TokenBlocks
+from tube_lightning.evaluator import EvaluationData, Protocol, score_batch
+from tube_lightning.evaluator.batches import NO_BATCH
+from tube_lightning.evaluator.plan import (
+    bank_times,
+    default_num_orderings,
+    fresh_times,
+    named_regimes,
+)
+from tube_lightning.orderings import EqualChunks
+from tube_lightning.score_files import ScoreFiles
+
+# ---- regimes and protocols
+
+
+@pytest.mark.parametrize(
+    ("block_size", "nfe"),
+    [
+        (1, [1]),
+        (2, [1, 2]),
+        (3, [1, 2, 3]),
+        (4, [1, 2, 4]),
+        (6, [1, 2, 4, 6]),
+        (8, [1, 2, 4, 8]),
+        (16, [1, 2, 4, 8, 16]),
+    ],
+)
+def test_default_regimes(block_size, nfe):
+    assert named_regimes(block_size) == {f"nfe_{t}": t for t in nfe} | {"ao_arm": None}
+
+
+def test_chosen_regimes():
+    regimes = named_regimes(4, nfe=[3, 100], chunks=[2])
+    assert regimes == {"nfe_3": 3, "nfe_100": 100, "ao_arm": None, "chunks_2": EqualChunks(2)}
+    assert named_regimes(4, nfe=[]) == {"ao_arm": None}
+
+
+@pytest.mark.parametrize("value", [0, -1, True])
+@pytest.mark.parametrize("name", ["nfe", "chunks"])
+def test_bad_numbers_of_steps_are_named(name, value):
+    protocol = Protocol(**{name: [1, value]})
+    with pytest.raises(ValueError, match=rf"{name}: expected .* of at least 1, got {value!r}"):
+        protocol.plan(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_orderings": 0}, "num_orderings: expected at least 1, got 0"),
+        ({"num_reseeds": -1, "bank": True}, "num_reseeds: expected at least 0, got -1"),
+        ({"num_reseeds": 3}, "num_reseeds: expected 0 without a bank, got 3"),
+        ({"elbo_seeds": -2}, "elbo_seeds: expected at least 0, got -2"),
+        ({"elbo_seeds": True}, "elbo_seeds: expected at least 0, got True"),
+        ({"exact_max_block_size": -1}, "exact_max_block_size: expected at least 0, got -1"),
+        ({"exact_max_block_size": 17}, "exact_max_block_size: expected at most 16, got 17"),
+        ({"seed": -1}, "seed: expected at least 0, got -1"),
+    ],
+)
+def test_bad_protocols_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Protocol(**options)
+
+
+def test_plans_of_a_protocol():
+    assert [default_num_orderings(size) for size in (1, 4, 5, 8, 9, 16)] == [
+        *(24, 24),
+        *(64, 64),
+        *(128, 128),
+    ]
+    plan = Protocol().plan(8)
+    assert (plan.num_orderings, plan.exact, plan.elbo_seeds) == (64, True, 0)
+    assert plan.exact_regimes == ("nfe_1", "nfe_2", "nfe_4", "nfe_8", "ao_arm")
+    assert plan.draws([3], 2).shape == (1, 2, 64, 8)
+    plan = Protocol(num_orderings=6, elbo_seeds=2, seed=9).plan(16)
+    assert (plan.num_orderings, plan.exact, plan.exact_regimes) == (6, False, ())
+    assert (plan.elbo_seeds, plan.seed) == (2, 9)
+
+
+def test_regimes_that_are_too_large_to_be_exact():
+    """T steps need sums over all subsets of all sets: blocks of 16 have any-order and chunks."""
+    plan = Protocol(exact_max_block_size=16, nfe=[2], chunks=[4]).plan(16)
+    assert plan.exact
+    assert plan.exact_regimes == ("ao_arm", "chunks_4")
+
+
+# ---- draws
+
+
+def orders_of(times):
+    return [tuple(order) for order in times.argsort(dim=-1).tolist()]
+
+
+def test_a_bank_of_24_has_every_order_of_four():
+    times = bank_times(3, 24, 4, [0, 5], 6)
+    assert times.shape == (1, 6, 24, 4)
+    assert ((times >= 0) & (times < 1)).all()
+    assert sorted(orders_of(times[0, 0])) == list(itertools.permutations(range(4)))
+    assert (times == times[:, :1]).all()
+    assert torch.equal(times, bank_times(3, 24, 4, [99], 6))
+    other = bank_times(4, 24, 4, [0, 5], 6)
+    assert sorted(orders_of(other[0, 0])) == sorted(orders_of(times[0, 0]))
+    assert not torch.equal(other, times)
+
+
+def test_a_bank_where_orders_repeat_has_each_equally_often():
+    for size, count in ((1, 24), (2, 24), (3, 12), (4, 72)):
+        orders = orders_of(bank_times(0, count, size, [0], 1)[0, 0])
+        every = list(itertools.permutations(range(size)))
+        assert {orders.count(order) for order in every} == {count // len(every)}
+
+
+def test_times_of_an_enumerated_bank_are_uniform():
+    """T-step regimes read them: steps must be as if drawn. Within 4 standard errors."""
+    times = bank_times(0, 24 * 200, 4, [0], 1)
+    first_half = (times < 0.5).double().mean().item()
+    assert first_half == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(times.numel()))
+    together = ((times < 0.5).sum(dim=-1) == 4).double().mean().item()
+    assert together == pytest.approx(1 / 16, abs=4 * math.sqrt(15) / 16 / math.sqrt(4800))
+
+
+def test_other_banks_are_samples():
+    for size, count in ((4, 10), (8, 64)):
+        times = bank_times(0, count, size, [0], 2)
+        assert times.shape == (1, 2, count, size)
+        assert torch.equal(times[0, 0], times[0, 1])
+        assert len(set(orders_of(times[0, 0]))) > count / 2
+
+
+def test_fresh_draws_are_named_by_seed_sequence_and_block():
+    together = fresh_times(1, 5, 4, [2, 9], 3)
+    assert torch.equal(together[1:], fresh_times(1, 5, 4, [9], 3))
+    assert torch.equal(together[:, :2], fresh_times(1, 5, 4, [2, 9], 2))
+    assert not torch.equal(together, fresh_times(2, 5, 4, [2, 9], 3))
+    assert len(together.unique()) == together.numel()
+
+
+def test_all_orders_of_a_bank_average_to_the_exact_value():
+    """ELBO_24 over a complete bank is log p itself, under any order."""
+    plan = Protocol(bank=True).plan(4)
+    tokens = random_tokens(2, 8)
+    roles = torch.zeros(2, 2, 4, dtype=torch.int64)
+    roles[:, 0, 0] = 1
+    regime = score_batch(random_model(4), {}, tokens, roles, [0, 1], plan).regimes["ao_arm"]
+    averaged = regime.scores.logsumexp(dim=-1) - math.log(24)
+    torch.testing.assert_close(averaged, regime.exact, atol=1e-12, rtol=0)
+    assert (regime.scores.std(dim=-1) > 0.01).all()
+
+
+# ---- batches
+
+
+def numbered(num_sequences, length=6, lengths=None):
+    """Sequences whose tokens are their number and one, up to their length."""
+    tokens = torch.arange(1, num_sequences + 1)[:, None].repeat(1, length)
+    if lengths is not None:
+        tokens[torch.arange(length) >= torch.tensor(lengths)[:, None]] = 0
+        lengths = torch.tensor(lengths)
+    return TokenBlocks(tokens, "numbers", "none", lengths=lengths)
+
+
+def data_of(blocks, folder, batch_size=3):
+    return EvaluationData(blocks, batch_size=batch_size, block_size=4, files=ScoreFiles(folder))
+
+
+def on_rank(data, rank, world_size, words):
+    """Ask as one rank of several would: rank 0 says what remains, and all hear the same."""
+
+    def broadcast(numbers):
+        if rank == 0:
+            words.append(list(numbers))
+        return list(words[0])
+
+    data.trainer = SimpleNamespace(
+        global_rank=rank, world_size=world_size, strategy=SimpleNamespace(broadcast=broadcast)
+    )
+    return data.test_dataloader()
+
+
+def finish(folder, *numbers):
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        (folder / f"batch_{number:06}.parquet").touch()
+
+
+@pytest.mark.parametrize("done", [(), (0, 2)])
+@pytest.mark.parametrize("world_size", range(1, 6))
+@pytest.mark.parametrize("num_sequences", [1, 9, 10, 14])
+def test_every_batch_exactly_once(tmp_path, num_sequences, world_size, done):
+    """With fewer batches than ranks too, where some have turns without a batch."""
+    blocks = numbered(num_sequences)
+    num_batches = math.ceil(num_sequences / 3)
+    done = [number for number in done if number < num_batches]
+    finish(tmp_path, *done)
+    words, shares = [], []
+    for rank in range(world_size):
+        shares.append(on_rank(data_of(blocks, tmp_path), rank, world_size, words))
+        finish(tmp_path, num_batches - 1)  # rank 0 may finish a batch before the others look
+    remaining = [number for number in range(num_batches) if number not in done]
+    turns = math.ceil(len(remaining) / world_size)
+    seen, sequences = [], []
+    for share in shares:
+        batches = list(share)
+        assert len(share) == len(batches) == turns
+        assert share.remaining == remaining
+        assert share.finished == done
+        for batch in batches:
+            assert (batch.number == NO_BATCH) == (not batch.sequences)
+            assert batch.tokens.shape == (len(batch.sequences), 6)
+            assert batch.roles.shape == (len(batch.sequences), 2, 4)
+            assert batch.tokens[:, 0].tolist() == [i + 1 for i in batch.sequences]
+            sequences += batch.sequences
+            if batch.number != NO_BATCH:
+                seen.append(batch.number)
+                first = 3 * batch.number
+                assert batch.sequences == list(range(first, min(first + 3, num_sequences)))
+    assert sorted(seen) == remaining
+    assert sorted(sequences) == [i for i in range(num_sequences) if i // 3 not in done]
+
+
+def test_batches_do_not_depend_on_ranks_or_what_is_done(tmp_path):
+    blocks = numbered(14, lengths=[1, 6, 3, 2, 5, 1, 1, 2, 2, 6, 4, 4, 3, 1])
+    alone = {batch.number: batch for batch in data_of(blocks, tmp_path).test_dataloader()}
+    finish(tmp_path, 1, 3)
+    words = []
+    for rank in range(2):
+        for batch in on_rank(data_of(blocks, tmp_path), rank, 2, words):
+            if batch.sequences:
+                other = alone[batch.number]
+                assert batch.sequences == other.sequences
+                assert torch.equal(batch.tokens, other.tokens)
+                assert torch.equal(batch.roles, other.roles)
+
+
+def test_documents_are_padded_to_the_longest_of_their_batch(tmp_path):
+    blocks = numbered(5, lengths=[2, 5, 1, 3, 2])
+    first, second = data_of(blocks, tmp_path).test_dataloader()
+    assert first.tokens.tolist() == [[1, 1, 0, 0, 0], [2, 2, 2, 2, 2], [3, 0, 0, 0, 0]]
+    assert first.roles.tolist() == [
+        [[1, 0, 2, 2], [2, 2, 2, 2]],
+        [[1, 0, 0, 0], [0, 2, 2, 2]],
+        [[1, 2, 2, 2], [2, 2, 2, 2]],
+    ]
+    assert second.tokens.tolist() == [[4, 4, 4], [5, 5, 0]]
+    assert second.roles.tolist() == [[[1, 0, 0, 2]], [[1, 0, 2, 2]]]
+
+
+def test_what_remains(tmp_path):
+    data = data_of(numbered(10), tmp_path / "scores", batch_size=4)
+    assert data.num_batches == 3
+    assert data.remaining() == [0, 1, 2]
+    finish(tmp_path / "scores", 1, 7)
+    assert data.remaining() == [0, 2]
+    batches = data.test_dataloader()
+    assert [batch.number for batch in batches] == [0, 2]
+    assert batches.finished == [1]
+    finish(tmp_path / "scores", 0, 2)
+    assert data.remaining() == []
+    assert list(data.test_dataloader()) == []
+
+
+def test_a_batch_has_at_least_one_sequence(tmp_path):
+    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
+        data_of(numbered(3), tmp_path, batch_size=0)

@@ -1,0 +1,119 @@
+"""Batches of an evaluation: which there are depends on the text and the batch size alone."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import lightning
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from tube_lightning.data import TokenBlocks
+from tube_lightning.orderings import Role
+from tube_lightning.score_files import ScoreFiles
+
+
+class TokenBatch(NamedTuple):
+    """Neighbouring sequences. A rank that has run out of batches gets one without sequences."""
+
+    number: int
+    sequences: list[int]
+    tokens: Int64[Tensor, "batch length"]
+    roles: Int64[Tensor, "batch blocks size"]
+
+
+def sequence_roles(
+    lengths: Int64[Tensor, " batch"], length: int, block_size: int
+) -> Int64[Tensor, "batch blocks size"]:
+    """Give token 0, score the rest of each sequence, and leave out what is after its end.
+
+    >>> sequence_roles(torch.tensor([3, 5]), length=5, block_size=4).tolist()
+    [[[1, 0, 0, 2], [2, 2, 2, 2]], [[1, 0, 0, 0], [0, 2, 2, 2]]]
+    """
+    num_blocks = -(-length // block_size)
+    position = torch.arange(num_blocks * block_size)
+    roles = torch.where(position < lengths[:, None], Role.SCORED.value, Role.ABSENT.value)
+    roles[:, 0] = Role.GIVEN
+    return roles.view(-1, num_blocks, block_size)
+
+
+class EvaluationBatches:
+    """Some of the batches of a text, in order; ``remaining`` are those of all ranks together."""
+
+    def __init__(
+        self,
+        blocks: TokenBlocks,
+        batch_size: int,
+        block_size: int,
+        numbers: Sequence[int],
+        remaining: Sequence[int],
+    ) -> None:
+        self.blocks, self.batch_size, self.block_size = blocks, batch_size, block_size
+        self.numbers, self.remaining = numbers, remaining
+
+    @property
+    def finished(self) -> list[int]:
+        """List the batches that were on disk when this run began."""
+        return sorted(set(range(-(-len(self.blocks) // self.batch_size))) - set(self.remaining))
+
+    def __len__(self) -> int:
+        """Count the batches."""
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        """Yield the batches, padded to the longest sequence of each."""
+        for number in self.numbers:
+            yield self._batch(number)
+
+    def _batch(self, number: int) -> TokenBatch:
+        first = number * self.batch_size
+        end = min(first + self.batch_size, len(self.blocks)) if number >= 0 else first
+        ids = list(range(first, end))
+        if self.blocks.lengths is None:
+            lengths = torch.full((len(ids),), self.blocks.length)
+        else:
+            lengths = self.blocks.lengths[first:end] if ids else torch.zeros(0, dtype=torch.int64)
+        longest = int(lengths.max()) if ids else self.blocks.length
+        tokens = self.blocks.tokens[first:end, :longest] if ids else torch.zeros(0, longest).long()
+        return TokenBatch(number, ids, tokens, sequence_roles(lengths, longest, self.block_size))
+
+
+NO_BATCH = -1
+
+
+class EvaluationData(lightning.LightningDataModule):
+    """The batches that are not on disk yet, dealt to the ranks one by one.
+
+    Every rank has equally many turns, so that all of them meet in every collective: where the
+    batches run out, a turn has none.
+    """
+
+    def __init__(
+        self, blocks: TokenBlocks, *, batch_size: int, block_size: int, files: ScoreFiles
+    ) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        self.blocks, self.batch_size, self.block_size = blocks, batch_size, block_size
+        self.files = files
+
+    @property
+    def num_batches(self) -> int:
+        """Count all batches of the text."""
+        return -(-len(self.blocks) // self.batch_size)
+
+    def remaining(self) -> list[int]:
+        """List the batches that are not on disk."""
+        return sorted(set(range(self.num_batches)) - set(self.files.finished()))
+
+    def test_dataloader(self) -> EvaluationBatches:
+        """Return this rank's share. What is on disk is rank 0's word: the others may lag behind."""
+        if self.trainer is None:
+            numbers, rank, world_size = self.remaining(), 0, 1
+        else:
+            rank, world_size = self.trainer.global_rank, self.trainer.world_size
+            numbers = self.trainer.strategy.broadcast(self.remaining() if rank == 0 else [])
+        turns = -(-len(numbers) // world_size)
+        mine = numbers[rank::world_size]
+        mine += [NO_BATCH] * (turns - len(mine))
+        return EvaluationBatches(self.blocks, self.batch_size, self.block_size, mine, numbers)

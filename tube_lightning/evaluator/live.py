@@ -1,0 +1,156 @@
+"""What people see while an evaluation runs: a bar with the bracket so far, and curves."""
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import lightning
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from torch import Tensor
+
+from tube_lightning.evaluator.batches import EvaluationBatches
+from tube_lightning.evaluator.module import LikelihoodEvaluation
+from tube_lightning.evaluator.plan import ANY_ORDER
+from tube_lightning.loggers import plot_against
+
+Values = dict[str, dict[str, dict[str, Tensor]]]
+TOKENS = "tokens_scored"
+_LEVELS = {
+    "lightning.pytorch": logging.WARNING,
+    "lightning.fabric": logging.WARNING,
+    "lightning.fabric.strategies.launchers.subprocess_script": logging.INFO,
+}
+_ARMS = ("arm", "arm_ft")  # the same in every regime
+
+
+class LiveValues(lightning.Callback):
+    """Log the perplexity of every bound against the tokens scored, and show the bracket.
+
+    Values are gathered from all ranks every ``log_every_n_steps`` batches of a rank.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+
+    def on_test_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Open the bar, where batches of earlier runs are done already."""
+        if not trainer.is_global_zero:
+            return
+        plot_against(trainer.loggers, TOKENS)
+        batches = cast("EvaluationBatches", trainer.test_dataloaders)
+        finished = len(batches.finished)
+        total = finished + len(batches.remaining)
+        self._bar = _bar(total)
+        self._bar.add_task("", total=total, completed=finished)
+        self._bar.start()
+
+    def on_test_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,  # noqa: ANN401 (Lightning's signature)
+        batch: Any,  # noqa: ANN401
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Gather the values, on all ranks at the same turns; rank 0 shows them."""
+        batches = cast("EvaluationBatches", trainer.test_dataloaders)
+        turn = batch_idx + 1
+        every: int = cast("Any", trainer).log_every_n_steps  # set where mypy does not see it
+        if turn == len(batches) or (every > 0 and turn % every == 0):
+            self._show(trainer, cast("LikelihoodEvaluation", pl_module).running_values())
+        if self._bar is not None:
+            done = len(batches.finished) + min(turn * trainer.world_size, len(batches.remaining))
+            self._bar.update(self._bar.task_ids[0], completed=done)
+
+    def _show(self, trainer: lightning.Trainer, values: Values) -> None:
+        if not trainer.is_global_zero:
+            return
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
+        tokens = int(next(iter(values[ANY_ORDER].values()))["num_tokens"])
+        curves = {
+            name if name in _ARMS else f"{regime}/{name}": perplexity(value)
+            for regime, quantities in values.items()
+            for name, value in quantities.items()
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics({**curves, TOKENS: float(tokens)}, step=tokens)
+
+    def on_test_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Close the bar."""
+        self._close()
+
+    def on_exception(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        exception: BaseException,
+    ) -> None:
+        """Close the bar, so that the error stands on a line of its own."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _bar(total: int) -> Progress:
+    """Make a bar that shortens itself, and then the bracket, where the screen is narrow."""
+    count, clock = 2 * len(str(total)) + 1, len("0:00:00")
+    return Progress(
+        TextColumn("scoring", table_column=Column(min_width=len("scoring"))),
+        BarColumn(bar_width=10),
+        MofNCompleteColumn(table_column=Column(min_width=count)),
+        TimeRemainingColumn(table_column=Column(min_width=clock)),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+    )
+
+
+def perplexity(value: dict[str, Tensor]) -> float:
+    """Turn nats per token into a perplexity; a bound of +inf nats is a perplexity of 0."""
+    nats = value["nats_per_token"].item()
+    return math.inf if -nats > 700 else math.exp(-nats)
+
+
+def live_bracket(values: Values) -> str:
+    """Write the any-order bracket so far, and the ARM's perplexity."""
+    now = values[ANY_ORDER]
+    low, high = now.get("tube"), now["elbo_k"]
+    text = f"PPL <= {perplexity(high):.4g}"
+    if low is not None:
+        text = f"{perplexity(low):.4g} <= {text}"
+    if "exact" in now:
+        text += f", exactly {perplexity(now['exact']):.4g}"
+    if "arm" in now:
+        text += f" (ARM {perplexity(now['arm']):.4g})"
+    return text
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Leave the screen to the bar and the results: no advice, no list of absent hardware.
+
+    That a process has died is still told.
+    """
+    levels = {logging.getLogger(name): level for name, level in _LEVELS.items()}
+    before = {logger: logger.level for logger in levels}
+    for logger, level in levels.items():
+        logger.setLevel(level)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The .srun. command is available")
+            warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\). is deprecated")
+            yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)

@@ -1,0 +1,108 @@
+"""The evaluation as a LightningModule: score a batch, put it on disk, count it."""
+
+import signal
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, cast
+
+import lightning
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from tube_lightning.cluster import INTERRUPTED
+from tube_lightning.evaluator.batches import EvaluationBatches, TokenBatch
+from tube_lightning.evaluator.block_scores import score_batch
+from tube_lightning.evaluator.plan import Plan
+from tube_lightning.metrics import (
+    EstimatorSettings,
+    arm_likelihood,
+    corpus_metrics,
+    exact_quantities,
+    sampled_quantities,
+    surrogate_tube,
+)
+from tube_lightning.models import AutoregressiveModel, BlockModel
+from tube_lightning.score_files import BlockScores, ScoreFiles
+
+
+class LikelihoodEvaluation(lightning.LightningModule):
+    """A block model, its autoregressive companions, and the running bounds of every regime.
+
+    ``arms`` are autoregressive models by name: "arm" is the baseline, "arm_ft" one fine-tuned on
+    the block model's samples. The running values are for people who watch; results are made from
+    the files, in their order.
+    """
+
+    def __init__(
+        self,
+        model: BlockModel[Any],
+        arms: Mapping[str, AutoregressiveModel],
+        plan: Plan,
+        files: ScoreFiles,
+        settings: EstimatorSettings | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.plan, self.files = model, plan, files
+        self._arm_names = tuple(arms)
+        for name, arm in arms.items():
+            setattr(self, name, arm)
+        self.metrics = nn.ModuleDict({name: self._metrics(name, settings) for name in plan.regimes})
+        self.stop_requested = False
+
+    def _metrics(self, regime: str, settings: EstimatorSettings | None) -> MetricCollection:
+        quantities = [*sampled_quantities(self.plan.num_orderings, settings)]
+        quantities += exact_quantities() if regime in self.plan.exact_regimes else ()
+        quantities += [surrogate_tube(name) for name in ("pi", *self._arm_names)]
+        quantities += [arm_likelihood(name) for name in self._arm_names]
+        return corpus_metrics(quantities)
+
+    def test_step(self, batch: TokenBatch, batch_idx: int) -> None:
+        """Score one batch: it is on disk before it is counted."""
+        del batch_idx
+        if not batch.sequences:
+            return
+        arms = {name: getattr(self, name) for name in self._arm_names}
+        scores = score_batch(
+            self.model, arms, batch.tokens, batch.roles, batch.sequences, self.plan
+        )
+        self.files.write(batch.number, scores)
+        self.count(scores)
+
+    def count(self, scores: BlockScores) -> None:
+        """Add scored sequences to the running values."""
+        for name, regime in scores.regimes.items():
+            cast("MetricCollection", self.metrics[name]).update(regime, scores.num_tokens)
+
+    def running_values(self) -> dict[str, dict[str, dict[str, Tensor]]]:
+        """Return each regime's quantities as they stand over all ranks: a collective."""
+        return {
+            regime: {name: m.compute() for name, m in cast("MetricCollection", metrics).items()}
+            for regime, metrics in self.metrics.items()
+        }
+
+    def on_test_start(self) -> None:
+        """Take over SIGTERM, and count what an earlier run left.
+
+        Lightning's own handler starts a broadcast from inside the signal, which may meet another
+        collective; this one leaves a note that all ranks read after their batch.
+        """
+        self.stop_requested = False
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._request_stop)
+        batches = cast("EvaluationBatches", self.trainer.test_dataloaders)
+        if self.trainer.is_global_zero:
+            for number in batches.finished:
+                self.count(self.files.read(number).to(self.device))
+
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+
+    def on_test_batch_end(self, *_: object) -> None:
+        """Stop together if any rank was asked to: the finished batches are on disk.
+
+        Rank 0 tells the world. It would not live to do so if it saw another rank end in failure:
+        Lightning then kills it.
+        """
+        if self.trainer.strategy.reduce_boolean_decision(self.stop_requested, all=False):
+            raise SystemExit(INTERRUPTED if self.trainer.is_global_zero else 0)

@@ -1,0 +1,104 @@
+"""An evaluation in one call, for notebooks and scripts of one's own."""
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning
+from jaxtyping import Int64
+from torch import Tensor
+
+from tube_lightning.data import TokenBlocks
+from tube_lightning.evaluator.checkpoint import Checkpoint
+from tube_lightning.evaluator.live import LiveValues
+from tube_lightning.evaluator.plan import Protocol
+from tube_lightning.evaluator.run import Models, score_and_report
+from tube_lightning.metrics import EstimatorSettings
+from tube_lightning.models import AutoregressiveModel, BlockModel
+from tube_lightning.report import Results
+
+
+def evaluate(
+    model: BlockModel[Any] | str,
+    tokens: Int64[Tensor, "sequences length"] | TokenBlocks,
+    *,
+    arm: AutoregressiveModel | str | None = None,
+    arm_ft: AutoregressiveModel | str | None = None,
+    protocol: Protocol | None = None,
+    estimators: EstimatorSettings | None = None,
+    batch_size: int = 16,
+    output_dir: str | Path | None = None,
+    trainer: lightning.Trainer | None = None,
+    show: bool = True,
+) -> Results:
+    """Bracket the likelihood of a block model on token ids, and compare it with an ARM.
+
+    Models are objects, or checkpoints as ``evaluate.py`` takes them. Token 0 of every sequence is
+    given. With an ``output_dir`` every finished batch is kept, figures and tables are written, and
+    a second call continues; without, only the results come back. ``show`` prints the bar, the
+    table and the verdict.
+
+    >>> import torch
+    >>> from tube_lightning import evaluate
+    >>> tokens = torch.tensor([[3, 3, 22, 37, 33, 26, 19, 3], [37, 18, 17, 11, 38, 36, 19, 25]])
+    >>> fixtures = "tests/fixtures"
+    >>> results = evaluate(f"{fixtures}/bd3lm_block4", tokens, arm=f"{fixtures}/ar", show=False)
+    >>> bracket = results["regimes"]["ao_arm"]
+    >>> [round(bracket[name]["ppl"], 1) for name in ("tube", "exact", "elbo_k")]
+    [65.3, 65.3, 65.3]
+    """
+    blocks = tokens if isinstance(tokens, TokenBlocks) else TokenBlocks(tokens, "tokens", "none")
+    protocol, estimators = protocol or Protocol(), estimators or EstimatorSettings()
+    named = {"model": model, "arm": arm, "arm_ft": arm_ft}
+    about = {
+        name: {"checkpoint": value if isinstance(value, str) else type(value).__name__}
+        for name, value in named.items()
+        if value is not None
+    }
+
+    def load() -> Models:
+        network = Checkpoint(model).load_block_model() if isinstance(model, str) else model
+        arms = {
+            name: Checkpoint(value).load_arm() if isinstance(value, str) else value
+            for name, value in (("arm", arm), ("arm_ft", arm_ft))
+            if value is not None
+        }
+        return network, arms
+
+    with tempfile.TemporaryDirectory() as scratch:
+        results = score_and_report(
+            load,
+            blocks,
+            protocol=protocol,
+            estimators=estimators,
+            trainer=trainer or _quiet_trainer(show),
+            directory=Path(scratch if output_dir is None else output_dir).expanduser(),
+            batch_size=batch_size,
+            settings={
+                **about,
+                "protocol": asdict(protocol),
+                "estimators": asdict(estimators),
+                "batch_size": batch_size,
+            },
+            about={**about, "paper_table": None},
+            show=show,
+        )
+    if results is None:
+        raise RuntimeError("evaluate: the results are on rank 0; use evaluate.py for many devices")
+    return results
+
+
+def _quiet_trainer(show: bool) -> lightning.Trainer:
+    """One device, no files, and our own progress bar."""
+    return lightning.Trainer(
+        accelerator="auto",
+        devices=1,
+        logger=False,
+        callbacks=[LiveValues()] if show else [],
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        inference_mode=False,
+    )

@@ -1,0 +1,180 @@
+"""A whole evaluation: text, then models, then scores on disk, then the report."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import lightning
+from rich.console import Console
+
+from tube_lightning.data import TokenBlocks
+from tube_lightning.evaluator.batches import EvaluationData
+from tube_lightning.evaluator.checkpoint import Checkpoint
+from tube_lightning.evaluator.module import LikelihoodEvaluation
+from tube_lightning.evaluator.plan import Protocol
+from tube_lightning.loggers import publish
+from tube_lightning.metrics import EstimatorSettings
+from tube_lightning.models import (
+    AutoregressiveModel,
+    BlockModel,
+    check_vocabularies,
+    weights_sha256,
+)
+from tube_lightning.report import Results, write_report
+from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
+from tube_lightning.score_files import ScoreFiles
+
+SCORES_FOLDER = "scores"
+RUN_FILE = "run.json"
+_PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
+
+Models = tuple[BlockModel[Any], Mapping[str, AutoregressiveModel]]
+"""The block model, and autoregressive ones by name: arm, arm_ft."""
+
+
+def run_evaluation(
+    *,
+    model: Checkpoint,
+    arm: Checkpoint | None,
+    arm_ft: Checkpoint | None,
+    data: Callable[..., TokenBlocks],
+    protocol: Protocol,
+    estimators: EstimatorSettings,
+    trainer: lightning.Trainer,
+    output_dir: str,
+    batch_size: int,
+    length: int | None,
+    num_batches: int | None,
+    paper_table: str | None,
+    settings: Mapping[str, Any],
+) -> Results | None:
+    """Evaluate checkpoints on a text, and write everything to a directory.
+
+    The arguments are the keys of ``configs/evaluate.yaml``, and are explained there; ``settings``
+    are those that the scores depend on. Text is read before weights, so that what is wrong with it
+    is known at once. Batches that are on disk are not scored again. Returns the results on rank 0.
+    """
+    known = model.sizes()
+    length = length or known.length
+    if length is None:
+        raise ValueError(f"length: {model.checkpoint} does not tell it: give length=...")
+    if num_batches is not None and num_batches < 1:
+        raise ValueError(f"num_batches: expected at least 1, or null for all, got {num_batches}")
+    blocks = data(
+        length=length,
+        vocab_size=known.vocab_size,
+        max_sequences=None if num_batches is None else num_batches * batch_size,
+    )
+    arms = {"arm": arm, "arm_ft": arm_ft}
+    named = {name: {"checkpoint": c.checkpoint} for name, c in arms.items() if c is not None}
+
+    def load() -> Models:
+        network = model.load_block_model()
+        companions = {name: c.load_arm() for name, c in arms.items() if c is not None}
+        return network, companions
+
+    return score_and_report(
+        load,
+        blocks,
+        protocol=protocol,
+        estimators=estimators,
+        trainer=trainer,
+        directory=Path(output_dir).expanduser(),
+        batch_size=batch_size,
+        settings=settings,
+        about={"model": {"checkpoint": model.checkpoint}, **named, "paper_table": paper_table},
+    )
+
+
+def score_and_report(
+    load: Callable[[], Models],
+    blocks: TokenBlocks,
+    *,
+    protocol: Protocol,
+    estimators: EstimatorSettings,
+    trainer: lightning.Trainer,
+    directory: Path,
+    batch_size: int,
+    settings: Mapping[str, Any],
+    about: Mapping[str, Any],
+    show: bool = True,
+) -> Results | None:
+    """Score the batches that are not on disk, and report on all of them."""
+    network, arms = load()
+    for arm in arms.values():
+        check_vocabularies(network, arm)
+    weights = {name: weights_sha256(model) for name, model in {"model": network, **arms}.items()}
+    claim_directory(
+        directory, {**settings, "token_sha256": blocks.sha256, "weights_sha256": weights}
+    )
+    files = ScoreFiles(directory / SCORES_FOLDER)
+    data = EvaluationData(blocks, batch_size=batch_size, block_size=network.block_size, files=files)
+    plan = protocol.plan(network.block_size)
+    if trainer.is_global_zero:
+        _write_run_file(
+            directory,
+            {
+                **about,
+                "model": {**about["model"], "block_size": network.block_size},
+                "config": dict(settings),
+                "data": _described(blocks),
+                "protocol": {**asdict(protocol), "num_orderings": plan.num_orderings},
+                "estimators": asdict(estimators),
+                "num_batches": data.num_batches,
+            },
+        )
+    module = LikelihoodEvaluation(network, arms, plan, files, estimators)
+    if data.remaining():
+        for logger in trainer.loggers:
+            logger.log_hyperparams(dict(settings))
+        with _says_how_to_continue(data, trainer):
+            trainer.test(module, datamodule=data, verbose=False)
+    if not trainer.is_global_zero:
+        return None
+    results = write_report(directory, show=show)
+    publish(trainer.loggers, results, directory)
+    if show:
+        Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
+    return results
+
+
+def _described(blocks: TokenBlocks) -> dict[str, Any]:
+    return {
+        "source": blocks.source,
+        "tokenizer": blocks.tokenizer,
+        "token_sha256": blocks.sha256,
+        "num_sequences": len(blocks),
+        "num_dropped": blocks.num_dropped,
+        "length": blocks.length,
+        "per_document": blocks.lengths is not None,
+    }
+
+
+def _write_run_file(directory: Path, run: dict[str, Any]) -> None:
+    """Tell the report what was scored, and clear away what killed runs left half-written."""
+    for leftover in (directory / SCORES_FOLDER).glob(f".*{UNFINISHED}"):
+        leftover.unlink(missing_ok=True)
+    versions = {"python": python_version(), **{name: version(name) for name in _PACKAGES}}
+    with finished_file(directory / RUN_FILE) as unfinished:
+        unfinished.write_text(json.dumps({"versions": versions, **run}, indent=2) + "\n")
+
+
+@contextmanager
+def _says_how_to_continue(data: EvaluationData, trainer: lightning.Trainer) -> Iterator[None]:
+    """Say what is kept, when a run is stopped by SIGTERM or from the keyboard."""
+    try:
+        yield
+    except SystemExit:
+        if trainer.is_global_zero:
+            done = data.num_batches - len(data.remaining())
+            Console(stderr=True).print(
+                f"Stopped: {done} of {data.num_batches} batches are on disk; the same command "
+                "continues.",
+                soft_wrap=True,
+            )
+        raise

@@ -1,0 +1,123 @@
+"""Measured values as entries of ``results.json``: intervals, and which bounds are violated."""
+
+import math
+import statistics
+
+from tube_lightning.metrics import Quantity
+from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
+from tube_lightning.report.measurement import Measured, RegimeValues, perplexity
+from tube_lightning.report.schema import Estimate
+
+Z95 = 1.96
+ROUNDING = 1e-9
+"""Relative differences below this are no differences."""
+SURE = 4.0
+"""Guaranteed bounds that cross by so many standard errors did not cross by chance."""
+
+
+class InconsistentBoundsError(ValueError):
+    """Bounds that hold for every distribution crossed: a bug, or a model that is none."""
+
+
+def finite(value: float) -> float | None:
+    """Return None for what JSON cannot hold."""
+    return value if math.isfinite(value) else None
+
+
+def regime_estimates(regime: RegimeValues) -> dict[str, Estimate]:
+    """Describe all that is reported of a regime."""
+    return {
+        quantity.name: _with_spread(
+            estimate(quantity, regime.values[quantity.name], is_violated(quantity, regime)),
+            regime.perplexities(quantity.name),
+        )
+        for quantity in regime.reported
+    }
+
+
+def estimate(quantity: Quantity, value: Measured, violated: bool | None = None) -> Estimate:
+    """Describe one value."""
+    nats, error = value
+    interval = [perplexity(nats + Z95 * error), perplexity(nats - Z95 * error)]
+    return {
+        "ppl": finite(value.ppl),
+        "nats_per_token": finite(nats),
+        "ci95": interval if all(map(math.isfinite, interval)) else None,
+        "standard_error": finite(error),
+        "side": quantity.side,
+        "bound_preserving": quantity.bound_preserving,
+        "violated": violated,
+    }
+
+
+def _with_spread(whole: Estimate, perplexities: list[float]) -> Estimate:
+    """Average over re-seeds as the paper does: perplexities, with their standard deviation."""
+    if not perplexities:
+        return whole
+    known = len(perplexities) > 1 and all(map(math.isfinite, perplexities))
+    std = statistics.stdev(perplexities) if known else None
+    return {**whole, "ppl": finite(statistics.fmean(perplexities)), "std": std}
+
+
+def is_violated(quantity: Quantity, regime: RegimeValues) -> bool | None:
+    """Tell whether a bound is on the wrong side of the exact value, or of ELBO_K for upper ones.
+
+    What keeps its side in expectation may be on the wrong one by chance: it is violated beyond
+    1.96 paired standard errors only. None where nothing can be told.
+    """
+    reference = EXACT if EXACT in regime.values else ELBO_K
+    if quantity.side is None or reference not in regime.values:
+        return None
+    if reference == ELBO_K and quantity.side == "lower":
+        return None
+    if not _is_wrong_side(quantity, regime, reference):
+        return False
+    if not quantity.bound_preserving:
+        return True
+    return _crosses_by(quantity, regime, reference, Z95)
+
+
+def _is_wrong_side(quantity: Quantity, regime: RegimeValues, reference: str) -> bool:
+    ours, theirs = (regime.values[name].nats_per_token for name in (quantity.name, reference))
+    above = 0.0 if ours == theirs else ours - theirs
+    wrong_by = -above if quantity.side == "upper" else above
+    return wrong_by > ROUNDING * (abs(theirs) if math.isfinite(theirs) else 1.0)
+
+
+def _crosses_by(
+    quantity: Quantity, regime: RegimeValues, reference: str, errors: float
+) -> bool | None:
+    """Compare a wrong-sided difference with its paired error; None where that is unknown."""
+    difference = regime.values[difference_name(quantity.name, reference)]
+    if math.isnan(difference.standard_error):
+        return None
+    return abs(difference.nats_per_token) > errors * difference.standard_error
+
+
+def check_consistency(regimes: dict[str, RegimeValues]) -> None:
+    """Raise if lower, exact and upper values crossed by more than chance can explain.
+
+    Blocks that share one bank are about its mean, so there ELBO_K stands for the exact value of
+    what TUBE bounds, and is no bound of the model's: the bank may happen to be a good one.
+    """
+    for name, regime in regimes.items():
+        of_a_bank = bool(regime.repeated)
+        for quantity in regime.reported:
+            upper = quantity.side == "upper"
+            if not quantity.bound_preserving or quantity.side is None:
+                continue
+            reference = EXACT if EXACT in regime.values and not (of_a_bank and upper) else ELBO_K
+            if reference not in regime.values or (quantity.name == ELBO_K and of_a_bank):
+                continue
+            if reference == ELBO_K and not upper:
+                continue
+            if _is_wrong_side(quantity, regime, reference) and _crosses_by(
+                quantity, regime, reference, SURE
+            ):
+                ours, theirs = (regime.values[n] for n in (quantity.name, reference))
+                raise InconsistentBoundsError(
+                    f"{name}: expected {quantity.name} ({ours.nats_per_token:.9g} nats per token) "
+                    f"to be {'at least' if upper else 'at most'} {reference} "
+                    f"({theirs.nats_per_token:.9g}); this is a bug or a model that is no "
+                    "distribution; please report"
+                )

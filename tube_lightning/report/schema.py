@@ -1,0 +1,150 @@
+"""What is in ``results.json``, and what ``run.json`` must tell the report.
+
+JSON has no infinities. A bound of +inf nats has ``ppl`` 0.0 and ``nats_per_token`` null; one of
+-inf nats has both null. What cannot be told (the error of a single sequence) is null as well.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+from tube_lightning.bounds import Side
+
+SCHEMA_VERSION = 1
+
+
+class Estimate(TypedDict):
+    """One quantity of the corpus."""
+
+    ppl: float | None
+    """exp(-nats_per_token); with re-seeds, the mean of their perplexities"""
+    nats_per_token: float | None
+    """log-likelihood, or its estimate, per scored token"""
+    ci95: list[float] | None
+    """[low, high] of the perplexity: 1.96 standard errors over sequences to both sides"""
+    standard_error: float | None
+    """of nats_per_token, over sequences"""
+    side: Side | None
+    """the side of log p(x) that it bounds: an upper bound of log p is a lower one of perplexity"""
+    bound_preserving: bool
+    """whether its expectation keeps to that side with finitely many orderings"""
+    violated: bool | None
+    """whether it is on the wrong side of the regime's exact value (ELBO_K where there is none)"""
+    std: NotRequired[float | None]
+    """of the perplexity over re-seeds, or over seeds of the ELBO (protocol=paper only)"""
+
+
+class LargestBlock(TypedDict):
+    """The block with the largest gap."""
+
+    sequence: int
+    """which sequence"""
+    block: int
+    """which of its blocks"""
+    nats: float | None
+    """its gap"""
+
+
+class Tail(TypedDict):
+    """How much of the gap between TUBE (leave-one-out) and ELBO_K a few blocks make."""
+
+    top_permille_share: float | None
+    """the share of the 0.1% blocks with the largest gaps; null where there is no gap"""
+    largest_block: LargestBlock
+    """the block with the largest gap"""
+
+
+class Counts(TypedDict):
+    """How much was evaluated."""
+
+    sequences: int
+    """sequences, or documents"""
+    blocks: int
+    """blocks with at least one scored token"""
+    tokens: int
+    """scored tokens: the denominator of everything per token"""
+    batches: int
+    """part files"""
+    orderings: int
+    """sampled orderings that the estimators used"""
+
+
+class Seconds(TypedDict):
+    """Where the time went."""
+
+    scoring: float
+    """the parts' seconds, summed over devices"""
+    report: float
+    """this report"""
+
+
+class PaperCell(TypedDict):
+    """One number of ours, beside the paper's."""
+
+    ours: float | None
+    """our perplexity"""
+    paper: float
+    """the paper's perplexity"""
+    paper_std: float | None
+    """the paper's +-"""
+    difference: float | None
+    """ours - paper"""
+
+
+class PaperComparison(TypedDict):
+    """Our perplexities beside a table of the paper."""
+
+    table: str
+    """owt or lm1b"""
+    block_size: int
+    """its rows"""
+    arm: PaperCell | None
+    """the autoregressive baseline"""
+    regimes: dict[str, dict[str, PaperCell]]
+    """by regime and estimator; the paper's TUBE is ``tube_split``"""
+
+
+class Results(TypedDict):
+    """The whole of ``results.json``."""
+
+    schema_version: int
+    """of this layout"""
+    verdict: str
+    """who has the better likelihood, in one sentence"""
+    regimes: dict[str, dict[str, Estimate]]
+    """by regime (ao_arm, nfe_1, ...) and name (exact, elbo, elbo_k, tube, tube_split, cubo, ...)"""
+    arm: Estimate | None
+    """the autoregressive model on the same tokens"""
+    arm_ft: Estimate | None
+    """the one fine-tuned on the block model's samples"""
+    counts: Counts
+    """how much was evaluated"""
+    tails: dict[str, Tail]
+    """by regime: how heavy the tail of the gap is"""
+    paper: PaperComparison | None
+    """the paper's numbers, if the run names one of its tables"""
+    estimators: dict[str, Any]
+    """the estimators' settings"""
+    protocol: dict[str, Any]
+    """how orderings were drawn"""
+    model: dict[str, Any]
+    """the block model: checkpoint and block_size"""
+    data: dict[str, Any]
+    """the text: source, tokenizer, token_sha256, ..."""
+    seconds: Seconds
+    """where the time went"""
+    versions: dict[str, str]
+    """of the packages that scored"""
+    config: dict[str, Any]
+    """the run's settings"""
+
+
+class RunRecord(TypedDict):
+    """``run.json``: what was scored, and how."""
+
+    versions: dict[str, str]
+    config: dict[str, Any]
+    data: dict[str, Any]
+    model: dict[str, Any]
+    protocol: dict[str, Any]
+    estimators: dict[str, Any]
+    num_batches: int
+    paper_table: NotRequired[str | None]

@@ -1,0 +1,104 @@
+"""Who has the better likelihood, in one sentence, with the sampling error of a paired test."""
+
+import math
+
+from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
+from tube_lightning.report.estimates import Z95
+from tube_lightning.report.measurement import Measured, RegimeValues
+from tube_lightning.report.views import ARM
+from tube_lightning.report.wording import ANY_ORDER, ppl_text, regime_title
+
+
+def headline(regimes: dict[str, RegimeValues]) -> str:
+    """Choose the regime that the verdict is about: any order, or else the first."""
+    return ANY_ORDER if ANY_ORDER in regimes else next(iter(regimes))
+
+
+def tube_column(regime: RegimeValues) -> str:
+    """Name the TUBE of the tables: leave-one-out, or the paper's split for the paper's protocol."""
+    return "tube_split" if regime.repeated else "tube"
+
+
+def verdict_sentence(regimes: dict[str, RegimeValues]) -> str:
+    """Compare the block model with the ARM, or give the bracket where there is none."""
+    name = headline(regimes)
+    regime = regimes[name]
+    model = "any-order model" if name == ANY_ORDER else f"block model ({regime_title(name)})"
+    low, high = tube_column(regime), ELBO_K
+    if ARM not in regime.values:
+        return _without_arm(model, regime, low, high)
+    arm = ppl_text(regime.ppl(ARM))
+    if EXACT in regime.values:
+        low = high = EXACT
+    if low in regime.values and _sign(regime, low) < 0:
+        return (
+            f"The ARM wins: its perplexity {arm} is below the {model}'s, which is "
+            f"{_bound(regime, low, 'at least')} {_margin(regime, low)}."
+        )
+    if _sign(regime, high) > 0:
+        return (
+            f"The {model} wins: its perplexity is {_bound(regime, high, 'at most')}, "
+            f"below the ARM's {arm} {_margin(regime, high)}."
+        )
+    return _undecided(model, regime, low, high, arm)
+
+
+def _without_arm(model: str, regime: RegimeValues, low: str, high: str) -> str:
+    if EXACT in regime.values:
+        text = f"The {model}'s perplexity is {_bound(regime, EXACT, '')}"
+    elif low in regime.values:
+        low_ppl, high_ppl = (ppl_text(regime.ppl(name)) for name in (low, high))
+        text = f"The {model}'s perplexity is between {low_ppl} (TUBE) and {high_ppl} (ELBO_K)"
+    else:
+        text = f"The {model}'s perplexity is {_bound(regime, high, 'at most')}"
+    return text + "; there is no ARM to compare it with."
+
+
+def _undecided(model: str, regime: RegimeValues, low: str, high: str, arm: str) -> str:
+    if low == EXACT:
+        return (
+            f"Undecided: the {model}'s perplexity is {_bound(regime, EXACT, '')} and the ARM's "
+            f"{arm} {_margin(regime, EXACT)}, equal within the sampling error over sequences."
+        )
+    if low not in regime.values:
+        return (
+            f"Undecided: the {model}'s perplexity is {_bound(regime, high, 'at most')} and the "
+            f"ARM's {arm}; TUBE needs two orderings or more."
+        )
+    low_ppl, high_ppl = (ppl_text(regime.ppl(name)) for name in (low, high))
+    return (
+        f"Undecided: the bracket [{low_ppl}, {high_ppl}] of the {model}'s perplexity "
+        f"contains the ARM's {arm}, or reaches it within the sampling error over sequences."
+    )
+
+
+def _bound(regime: RegimeValues, name: str, relation: str) -> str:
+    ppl = ppl_text(regime.ppl(name))
+    if name == EXACT:
+        return f"{ppl} exactly"
+    return f"{relation} {ppl} ({'ELBO_K' if name == ELBO_K else 'TUBE'})"
+
+
+def _difference(regime: RegimeValues, name: str) -> Measured:
+    return regime.values[difference_name(name, ARM)]
+
+
+def _sign(regime: RegimeValues, name: str) -> int:
+    """Tell the sign of log p - log p_ARM: 0 within 1.96 paired standard errors.
+
+    A single sequence has no error to compare with: its values are taken as they are.
+    """
+    difference, error = _difference(regime, name)
+    if abs(difference) <= Z95 * error:
+        return 0
+    return (difference > 0) - (difference < 0)
+
+
+def _margin(regime: RegimeValues, name: str) -> str:
+    """Write the difference of perplexities with its 95% margin over sequences."""
+    ours, arm = regime.ppl(name), regime.ppl(ARM)
+    error = _difference(regime, name).standard_error
+    difference = ppl_text(abs(ours - arm), scale=arm)
+    if math.isnan(error):
+        return f"(difference {difference}; its error is unknown)"
+    return f"(difference {difference} +- {ppl_text(Z95 * error * ours, scale=arm)})"

@@ -1,0 +1,31 @@
+"""How names and numbers are written, wherever the report writes them."""
+
+ANY_ORDER = "ao_arm"
+
+
+def regime_title(regime: str) -> str:
+    """Write a regime as the paper does.
+
+    >>> [regime_title(name) for name in ("ao_arm", "nfe_4", "chunks_2")]
+    ['AO-ARM', 'NFE = 4', '2 chunks']
+    """
+    kind, _, steps = regime.rpartition("_")
+    return {"nfe": f"NFE = {steps}", "chunks": f"{steps} chunks"}.get(kind, "AO-ARM")
+
+
+def is_random(regime: str) -> bool:
+    """Tell whether orderings matter: a single step reveals all at once."""
+    return not regime.endswith("_1")
+
+
+def ppl_text(ppl: float | None, scale: float | None = None) -> str:
+    """Write a perplexity; small ones, as those of bytes, with more digits.
+
+    ``scale`` is the perplexity whose digits an error is to have.
+
+    >>> ppl_text(17.5449), ppl_text(3.14159), ppl_text(0.01234, scale=17.5), ppl_text(None)
+    ('17.54', '3.1416', '0.01', 'inf')
+    """
+    if ppl is None:
+        return "inf"
+    return f"{ppl:.{4 if (ppl if scale is None else scale) < 10 else 2}f}"
