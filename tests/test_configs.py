@@ -11,7 +11,10 @@ from omegaconf import OmegaConf
 from tube_lightning.sampling import write_samples
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-GROUPS = {"train": ("model", "data", "objective", "schedule", "trainer", "logger")}
+GROUPS = {
+    "train": ("model", "data", "objective", "schedule", "logger"),
+    "evaluate": ("data", "protocol", "logger"),
+}
 
 
 def options(group):
@@ -33,9 +36,16 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "choice"), CHOICES)
+@pytest.mark.parametrize(("name", "choice"), [*CHOICES, *((n, f"trainer={n}") for n in GROUPS)])
 def test_every_choice_composes(name, choice):
-    compose(name, choice)
+    compose(name, choice, "output_dir=anywhere")
+
+
+def test_no_choice_is_left_out():
+    """A trainer is that of one script; experiments are in ``test_experiments.py``."""
+    tested = {group for groups in GROUPS.values() for group in groups} | {"trainer", "experiment"}
+    assert tested == {path.name for path in CONFIGS.iterdir() if path.is_dir()}
+    assert options("trainer") == sorted(GROUPS)
 
 
 @pytest.mark.parametrize("objective", options("objective"))
@@ -52,12 +62,3 @@ def test_sampling_composes_with_every_argument_of_its_function():
     config = compose("sample")
     arguments = set(inspect.signature(write_samples).parameters)
     assert set(config) == arguments | {"_target_"}
-
-
-def test_every_training_experiment_composes():
-    experiments = [name for name in options("experiment") if name.startswith("train_")]
-    assert experiments
-    for name in experiments:
-        config = compose("train", f"experiment={name}")
-        assert (CONFIGS / "experiment" / f"{name}.yaml").read_text().startswith("# @package")
-        assert config.trainer.max_steps > 0
