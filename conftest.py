@@ -8,6 +8,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read on import; without it a failed load t
 # bf16 matmuls of newer instruction sets can end the process on some virtual machines
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many tests as cores run at once: one thread each
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 

@@ -64,7 +64,8 @@ class StopOnSigterm(Callback):
         stepped, self._step = trainer.global_step > self._step, trainer.global_step
         if stepped and trainer.strategy.reduce_boolean_decision(self._received, all=False):
             trainer.save_checkpoint(self.checkpoint)
-            raise SIGTERMException(INTERRUPTED)
+            # Lightning kills rank 0 if it sees another one end in failure
+            raise SIGTERMException(INTERRUPTED if trainer.is_global_zero else 0)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self._received = True
