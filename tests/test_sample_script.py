@@ -229,8 +229,3 @@ def test_retrained_weights_are_other_settings(checkpoint, tmp_path, monkeypatch)
 
 def test_the_first_sample_cannot_steer_the_terminal():
     assert sample_file._printable("a\tb\n\x1b[2Jé\0") == "a\tb\n�[2Jé�"
-
-
-def test_a_missing_demo_model_is_named():
-    with pytest.raises(FileNotFoundError, match="demo/none: no such demo checkpoint"):
-        sample_file.demo_checkpoint("none")
