@@ -297,7 +297,7 @@ def test_one_sequence_has_values_and_no_errors(tmp_path):
 
 @pytest.mark.usefixtures("no_figures")
 def test_corrupted_exact_values_are_an_error_after_all_is_written(tmp_path):
-    broken = Run(sequences=8)
+    broken = Run(sequences=30)
     broken.exact["nfe_2"] = [[value + 5 for value in row] for row in broken.exact["nfe_2"]]
     with pytest.raises(InconsistentBoundsError, match=r"nfe_2: expected tube.* at least exact"):
         write_report(broken.write(tmp_path), show=False)
@@ -307,7 +307,7 @@ def test_corrupted_exact_values_are_an_error_after_all_is_written(tmp_path):
 
 
 def test_exact_values_that_are_too_low_are_an_error(tmp_path):
-    broken = Run(sequences=8)
+    broken = Run(sequences=30)
     broken.exact["ao_arm"] = [[value - 5 for value in row] for row in broken.exact["ao_arm"]]
     regimes = measured(broken, tmp_path)
     with pytest.raises(InconsistentBoundsError, match=r"ao_arm: expected elbo.* at most exact"):

@@ -24,9 +24,9 @@ def left_to_right_times(
     >>> left_to_right_times(torch.tensor([Role.GIVEN, Role.SCORED, Role.SCORED])).tolist()
     [0.0, 0.25, 0.75]
     """
-    scored = (roles == Role.SCORED).double()
+    scored = roles == Role.SCORED
     count = scored.sum(dim=-1, keepdim=True).clamp(min=1)
-    return scored * (scored.cumsum(dim=-1) - 0.5) / count
+    return torch.where(scored, (scored.cumsum(dim=-1).double() - 0.5) / count, 0.0)
 
 
 def block_log_probs(

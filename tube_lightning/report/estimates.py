@@ -13,6 +13,8 @@ ROUNDING = 1e-9
 """Relative differences below this are no differences."""
 SURE = 4.0
 """Guaranteed bounds that cross by so many standard errors did not cross by chance."""
+FEWEST_SEQUENCES = 30
+"""Standard errors of fewer sequences are too uncertain to call a crossing an error."""
 
 
 class InconsistentBoundsError(ValueError):

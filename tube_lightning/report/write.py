@@ -9,7 +9,12 @@ from pathlib import Path
 from tube_lightning.metrics import EstimatorSettings
 from tube_lightning.report.curves import figure_regime, measure_curves
 from tube_lightning.report.documents import latex, markdown
-from tube_lightning.report.estimates import check_consistency, estimate, regime_estimates
+from tube_lightning.report.estimates import (
+    FEWEST_SEQUENCES,
+    check_consistency,
+    estimate,
+    regime_estimates,
+)
 from tube_lightning.report.figures import (
     draw_bracket,
     draw_convergence,
@@ -68,7 +73,8 @@ def write_report(
     _write_text(output / RESULTS_FILE, text + "\n")
     if show:
         show_results(results)
-    check_consistency(regimes)
+    if counts.sequences >= FEWEST_SEQUENCES:
+        check_consistency(regimes)
     return results
 
 
