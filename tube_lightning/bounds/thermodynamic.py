@@ -28,8 +28,11 @@ def tvo_upper(
         raise ValueError(f"partitions: expected at least 1, got {partitions}")
     scores = checked_scores(scores)
     possible = scores > -math.inf
-    finite = torch.where(possible, scores, 0.0)
-    total = torch.zeros_like(scores[..., 0])
-    for step in range(1, partitions + 1):  # one [..., orderings] buffer, whatever the grid
-        total = total + ((step / partitions * scores).softmax(dim=-1) * finite).sum(dim=-1)
-    return torch.where(possible.any(dim=-1), total / partitions, -math.inf)
+    largest = torch.where(possible, scores, -math.inf).amax(dim=-1, keepdim=True)
+    below = torch.where(possible, scores - largest, 0.0)  # of impossible ones the weight is zero
+    ratio = torch.where(possible, (below / partitions).exp(), 0.0)
+    weight, total = ratio, torch.zeros_like(scores[..., 0])
+    for _ in range(partitions):  # weight = exp(l/P s), up to a factor that the quotient forgets
+        total = total + (weight * below).sum(dim=-1) / weight.sum(dim=-1)
+        weight = weight * ratio
+    return torch.where(possible.any(dim=-1), largest[..., 0] + total / partitions, -math.inf)
