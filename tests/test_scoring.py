@@ -16,7 +16,7 @@ from tube_lightning.lattice import (
     score_orderings,
     scored_table,
 )
-from tube_lightning.models import BlockDiffusion, DiT, load_block_model
+from tube_lightning.models import BlockDiffusion, DiT, NoisyRows, load_block_model
 from tube_lightning.models.attention import plan_compiled_flex, plan_flex, plan_grouped
 from tube_lightning.orderings import (
     EqualChunks,
@@ -78,6 +78,31 @@ def test_table_equals_naive_forward(block_size, plan):
     for budget in (1, 3 * block_size, 1000) if plan is plan_grouped else (7 * block_size, 1000):
         table = conditional_table(model, tokens, sets, token_budget=budget)
         torch.testing.assert_close(table, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_prefixes_of_many_lengths_in_one_call_equal_naive_forward(block_size):
+    network = random_network(block_size, length=80)
+    tokens, sets = random_tokens(2, 80), some_sets(block_size, count=4)
+    table = conditional_table(
+        BlockDiffusion.from_network(network), tokens, sets, token_budget=10_000
+    )
+    expected = naive_table(network, tokens, sets, block_roles(80, block_size, 0))
+    torch.testing.assert_close(table, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("plan", [plan_grouped, plan_flex])
+def test_blocks_may_come_in_any_order(plan):
+    network = random_network(4, length=80)
+    model = BlockDiffusion(network.config, network.folded().frozen(), plan)
+    tokens = random_tokens(2, 80)
+    context = model.encode(tokens)
+    block = torch.randperm(40, generator=torch.Generator().manual_seed(5))
+    hidden = torch.ones(40, 4, dtype=torch.bool)
+    rows = NoisyRows(block // 20, block % 20 * 4, tokens.view(40, 4)[block], ~hidden, hidden)
+    expected = naive_table(network, tokens, ~hidden[:1], block_roles(80, 4, 0)).view(40, 4)
+    got = model.log_probs(context, rows).double()
+    torch.testing.assert_close(got, expected[block].flatten(), atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("plan", [plan_grouped, plan_flex])

@@ -6,11 +6,12 @@ that every layer calls, so that what depends on the rows alone is not repeated i
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int32, Int64
+from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -18,6 +19,8 @@ from tube_lightning.models.protocols import NoisyRows
 from tube_lightning.models.trunk import Projections
 
 _FLEX_BLOCK = 128
+_STRETCH = 32
+"""Blocks so near to each other share matmuls: a few masked keys cost less than many small calls."""
 
 Attend = Callable[[Projections, Tensor, Tensor], Tensor]
 """(projections of the rows, clean keys, clean values) -> what each row's tokens attended to.
@@ -34,8 +37,8 @@ def default_attention(device: torch.device) -> PlanAttention:
 
 
 def plan_grouped(rows: NoisyRows, clean_length: int) -> Attend:
-    """Plan matmuls block by block: all rows of a block against one copy of its prefix."""
-    groups = _groups(rows, clean_length)
+    """Plan matmuls stretch by stretch: the rows of neighbouring blocks against one prefix."""
+    stretches = _stretches(rows, clean_length)
 
     def attend(
         own: Projections,
@@ -48,12 +51,13 @@ def plan_grouped(rows: NoisyRows, clean_length: int) -> Attend:
         keys, values = rearrange(own.keys, layout), rearrange(own.values, layout)
         own_scores = queries @ keys.mT  # [heads, rows, size, size]
         attended = torch.empty_like(queries)
-        for sequence, start, here in groups:
-            prefix_keys = rearrange(clean_keys[sequence, :start], "prefix h w -> h w prefix")
-            prefix_values = rearrange(clean_values[sequence, :start], "prefix h w -> h prefix w")
+        for sequence, here, end, unseen in stretches:
+            prefix_keys = rearrange(clean_keys[sequence, :end], "prefix h w -> h w prefix")
+            prefix_values = rearrange(clean_values[sequence, :end], "prefix h w -> h prefix w")
             prefix_scores = queries[:, here].flatten(1, 2) @ prefix_keys
+            prefix_scores[..., end - unseen.shape[1] :].masked_fill_(unseen, -torch.inf)
             scores = torch.cat([prefix_scores, own_scores[:, here].flatten(1, 2)], dim=-1)
-            on_prefix, on_own = scores.softmax(dim=-1).split([start, size], dim=-1)
+            on_prefix, on_own = scores.softmax(dim=-1).split([end, size], dim=-1)
             from_own = on_own.unflatten(1, (-1, size)) @ values[:, here]
             from_prefix = (on_prefix @ prefix_values).unflatten(1, (-1, size))
             torch.add(from_own, from_prefix, out=attended[:, here])
@@ -62,19 +66,33 @@ def plan_grouped(rows: NoisyRows, clean_length: int) -> Attend:
     return attend
 
 
-def _groups(rows: NoisyRows, clean_length: int) -> list[tuple[int, int, slice]]:
-    """List the runs of rows that share a sequence and a prefix."""
-    names = torch.stack([rows.sequence, rows.start], dim=1)
-    distinct, counts = torch.unique_consecutive(names, dim=0, return_counts=True)
-    if distinct[:, 1].max() > clean_length:
+class _Stretch(NamedTuple):
+    """Neighbouring rows of one sequence whose prefixes end within ``_STRETCH`` tokens."""
+
+    sequence: int
+    rows: slice
+    end: int
+    """The longest of their prefixes."""
+    unseen: Bool[Tensor, "tokens tail"]
+    """Which of the last tokens of that prefix are after a row's own."""
+
+
+def _stretches(rows: NoisyRows, clean_length: int) -> list[_Stretch]:
+    """Cut the rows where the sequence changes, and every ``_STRETCH`` tokens of it."""
+    if rows.start.max() > clean_length:
         raise ValueError(f"rows.start: expected at most {clean_length} clean tokens before a row")
-    ends = counts.cumsum(0)
-    return [
-        (sequence, start, slice(end - count, end))
-        for (sequence, start), end, count in zip(
-            distinct.tolist(), ends.tolist(), counts.tolist(), strict=True
-        )
-    ]
+    size, device = rows.tokens.shape[1], rows.start.device
+    per_sequence = 1 + clean_length // _STRETCH
+    numbers = rows.sequence * per_sequence + rows.start // _STRETCH
+    distinct, counts = torch.unique_consecutive(numbers, return_counts=True)
+    stretches, begin = [], 0
+    for number, starts in zip(distinct.tolist(), rows.start.split(counts.tolist()), strict=True):
+        shortest, longest = starts.aminmax()
+        tail = torch.arange(shortest, longest, device=device)
+        unseen = (tail >= starts[:, None]).repeat_interleave(size, dim=0)
+        here = slice(begin, begin := begin + len(starts))
+        stretches.append(_Stretch(number // per_sequence, here, int(longest), unseen))
+    return stretches
 
 
 def plan_flex(rows: NoisyRows, clean_length: int) -> Attend:

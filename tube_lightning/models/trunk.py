@@ -59,7 +59,11 @@ class Rotary(NamedTuple):
         """Turn the pairs (i, i + width/2) of each head by the angle of its position."""
         first, second = heads.chunk(2, dim=-1)
         return torch.cat(
-            [first * self.cos - second * self.sin, second * self.cos + first * self.sin], dim=-1
+            [
+                torch.addcmul(first * self.cos, second, self.sin, value=-1),
+                torch.addcmul(second * self.cos, first, self.sin),
+            ],
+            dim=-1,
         )
 
 
