@@ -1,7 +1,6 @@
 """What people see while an evaluation runs: a bar with the bracket so far, and curves."""
 
 import logging
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tube_lightning.evaluator.batches import EvaluationBatches
 from tube_lightning.evaluator.module import LikelihoodEvaluation
 from tube_lightning.evaluator.plan import ANY_ORDER
 from tube_lightning.loggers import plot_against
+from tube_lightning.metrics import perplexity
 
 Values = dict[str, dict[str, dict[str, Tensor]]]
 TOKENS = "tokens_scored"
@@ -77,7 +77,7 @@ class LiveValues(lightning.Callback):
             self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
         tokens = int(next(iter(values[ANY_ORDER].values()))["num_tokens"])
         curves = {
-            name if name in _ARMS else f"{regime}/{name}": perplexity(value)
+            name if name in _ARMS else f"{regime}/{name}": _ppl(value)
             for regime, quantities in values.items()
             for name, value in quantities.items()
         }
@@ -116,23 +116,21 @@ def _bar(total: int) -> Progress:
     )
 
 
-def perplexity(value: dict[str, Tensor]) -> float:
-    """Turn nats per token into a perplexity; a bound of +inf nats is a perplexity of 0."""
-    nats = value["nats_per_token"].item()
-    return math.inf if -nats > 700 else math.exp(-nats)
+def _ppl(value: dict[str, Tensor]) -> float:
+    return perplexity(value["nats_per_token"].item())
 
 
 def live_bracket(values: Values) -> str:
     """Write the any-order bracket so far, and the ARM's perplexity."""
     now = values[ANY_ORDER]
     low, high = now.get("tube"), now["elbo_k"]
-    text = f"PPL <= {perplexity(high):.4g}"
+    text = f"PPL <= {_ppl(high):.4g}"
     if low is not None:
-        text = f"{perplexity(low):.4g} <= {text}"
+        text = f"{_ppl(low):.4g} <= {text}"
     if "exact" in now:
-        text += f", exactly {perplexity(now['exact']):.4g}"
+        text += f", exactly {_ppl(now['exact']):.4g}"
     if "arm" in now:
-        text += f" (ARM {perplexity(now['arm']):.4g})"
+        text += f" (ARM {_ppl(now['arm']):.4g})"
     return text
 
 

@@ -1,6 +1,6 @@
 """torchmetrics of the corpus: state and reduction only. The formulas are in ``bounds``."""
 
-from tube_lightning.metrics.likelihood import CorpusLikelihood, corpus_metrics
+from tube_lightning.metrics.likelihood import CorpusLikelihood, corpus_metrics, perplexity
 from tube_lightning.metrics.quantities import (
     EstimatorSettings,
     Quantity,
@@ -17,6 +17,7 @@ __all__ = [
     "arm_likelihood",
     "corpus_metrics",
     "exact_quantities",
+    "perplexity",
     "sampled_quantities",
     "surrogate_tube",
 ]

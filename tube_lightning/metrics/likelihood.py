@@ -1,5 +1,6 @@
 """The log-likelihood of a corpus, or a bound on it, summed over batches and ranks."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -114,3 +115,8 @@ def corpus_metrics(quantities: Iterable[Quantity], *, over_ranks: bool = True) -
         quantity.name: CorpusLikelihood(quantity, over_ranks=over_ranks) for quantity in quantities
     }
     return MetricCollection(metrics, compute_groups=False)
+
+
+def perplexity(nats_per_token: float) -> float:
+    """Return exp(-nats): inf where that is too large for a float, 0 for nats of +inf."""
+    return math.inf if nats_per_token < -709 else math.exp(-nats_per_token)

@@ -3,9 +3,9 @@
 import math
 import statistics
 
-from tube_lightning.metrics import Quantity
+from tube_lightning.metrics import Quantity, perplexity
 from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
-from tube_lightning.report.measurement import Measured, RegimeValues, perplexity
+from tube_lightning.report.measurement import Measured, RegimeValues
 from tube_lightning.report.schema import Estimate
 
 Z95 = 1.96

@@ -1,6 +1,5 @@
 """One pass over the parts: every quantity of every regime, per token, with its error."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -8,7 +7,7 @@ from typing import NamedTuple
 
 from torchmetrics import MetricCollection
 
-from tube_lightning.metrics import EstimatorSettings, Quantity, corpus_metrics
+from tube_lightning.metrics import EstimatorSettings, Quantity, corpus_metrics, perplexity
 from tube_lightning.report.comparisons import (
     arm_quantities,
     paired_differences,
@@ -30,11 +29,6 @@ class Measured(NamedTuple):
     def ppl(self) -> float:
         """exp(-nats), or inf."""
         return perplexity(self.nats_per_token)
-
-
-def perplexity(nats_per_token: float) -> float:
-    """Return exp(-nats): inf where that is too large for a float, 0 for nats of +inf."""
-    return math.inf if nats_per_token < -709 else math.exp(-nats_per_token)
 
 
 def measured(metrics: MetricCollection) -> dict[str, Measured]:
