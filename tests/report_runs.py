@@ -7,10 +7,15 @@ import random
 import torch
 from oracles import assignments, mean, orders, probabilities, random_table, scores
 
+from tube_lightning.metrics import EstimatorSettings
+from tube_lightning.report.measurement import measure_regimes
+from tube_lightning.report.parts import RunParts
+from tube_lightning.report.views import reported_views
 from tube_lightning.score_files import BlockScores, RegimeScores, ScoreFiles
 
 SIZE, BLOCKS, NUM = 3, 3, 8
 WAYS = {"nfe_1": assignments(SIZE, 1), "nfe_2": assignments(SIZE, 2), "ao_arm": orders(SIZE)}
+T95_OF_FIVE = 2.776445  # Student's quantile for the default number of sequences
 ESTIMATORS = {"cubo_beta": 2.0, "tvo_partitions": 7, "isvgb_pairs": 2}
 
 
@@ -111,3 +116,21 @@ class Run:
     def blockwise(self, regime, function):
         """Apply a function of scores to every block."""
         return [[function(block) for block in row] for row in self.scores[regime]]
+
+
+def measured(run, folder, **options):
+    """Write a run and measure its regimes."""
+    directory = run.write(folder, **options)
+    batches = reported_views(
+        RunParts(directory, -(-len(run.ids) // 2)), EstimatorSettings(**ESTIMATORS), None
+    )
+    return measure_regimes(batches, EstimatorSettings(**ESTIMATORS))[0]
+
+
+def strict(text):
+    """Parse JSON that has no NaN and no infinity."""
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)

@@ -148,7 +148,7 @@ def test_curves_agree_with_the_oracles(tmp_path):
             [float(ours) - theirs for ours, theirs in zip(*rows, strict=True)]
             for rows in zip(blocks, exact, strict=True)
         ]
-        want = run.corpus(blocks)[0], run.corpus(paired)[1]
+        want = run.corpus(blocks)[0], run.corpus(paired)[1], 5
         assert value == pytest.approx(want, rel=1e-6)
 
     for m in (2, 4, 8):

@@ -25,12 +25,14 @@ from tube_lightning.models import (
     check_vocabularies,
     weights_sha256,
 )
-from tube_lightning.report import Results, write_report
+from tube_lightning.report import Results, check_paper_table, write_report
 from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
 from tube_lightning.score_files import ScoreFiles
 
 SCORES_FOLDER = "scores"
 RUN_FILE = "run.json"
+PATIENCE_SECONDS = 30.0
+"""How long parts that other machines wrote may take to appear on a network file system."""
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
 
 Models = tuple[BlockModel[Any], Mapping[str, AutoregressiveModel]]
@@ -65,6 +67,8 @@ def run_evaluation(
         raise ValueError(f"length: {model.checkpoint} does not tell it: give length=...")
     if num_batches is not None and num_batches < 1:
         raise ValueError(f"num_batches: expected at least 1, or null for all, got {num_batches}")
+    if paper_table is not None:
+        check_paper_table(paper_table)
     blocks = data(
         length=length,
         vocab_size=known.vocab_size,
@@ -136,7 +140,7 @@ def score_and_report(
             trainer.test(module, datamodule=data, verbose=False)
     if not trainer.is_global_zero:
         return None
-    results = write_report(directory, show=show)
+    results = write_report(directory, patience=PATIENCE_SECONDS, show=show)
     publish(trainer.loggers, results, directory)
     if show:
         Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
@@ -157,8 +161,9 @@ def _described(blocks: TokenBlocks) -> dict[str, Any]:
 
 def _write_run_file(directory: Path, run: dict[str, Any]) -> None:
     """Tell the report what was scored, and clear away what killed runs left half-written."""
-    for leftover in (directory / SCORES_FOLDER).glob(f".*{UNFINISHED}"):
-        leftover.unlink(missing_ok=True)
+    for folder in (directory, *filter(Path.is_dir, directory.iterdir())):
+        for leftover in folder.glob(f".*{UNFINISHED}"):
+            leftover.unlink(missing_ok=True)
     versions = {"python": python_version(), **{name: version(name) for name in _PACKAGES}}
     with finished_file(directory / RUN_FILE) as unfinished:
         unfinished.write_text(json.dumps({"versions": versions, **run}, indent=2) + "\n")

@@ -78,7 +78,7 @@ class CorpusLikelihood(Metric):
         self.sum_token_squares += tokens.square().sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the nats per token, their standard error over sequences, and the tokens.
+        """Return the nats per token, their standard error over sequences, and both numbers.
 
         The error is that of a ratio of sums (the delta method): NaN for a single sequence.
         """
@@ -96,6 +96,7 @@ class CorpusLikelihood(Metric):
             "nats_per_token": rate,
             "standard_error": torch.where(alone, torch.nan, error),
             "num_tokens": self.num_tokens,
+            "num_sequences": self.num_sequences,
         }
 
     def _apply(

@@ -1,5 +1,6 @@
 """What is reported of a regime, by name: how it is read off the scores, and what it guarantees."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,6 +34,16 @@ class EstimatorSettings:
     cubo_beta: float = 2.0
     tvo_partitions: int = 200
     isvgb_pairs: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing, before anything is scored."""
+        beta = self.cubo_beta
+        if type(beta) not in (int, float) or not 1 <= beta < math.inf:
+            raise ValueError(f"cubo_beta: expected a number of at least 1, got {beta!r}")
+        for name in ("tvo_partitions", "isvgb_pairs"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
 from tube_lightning.report.measurement import Measured, RegimeValues
 from tube_lightning.report.schema import Estimate
 
-Z95 = 1.96
 ROUNDING = 1e-9
 """Relative differences below this are no differences."""
 SURE = 4.0
@@ -39,13 +38,13 @@ def regime_estimates(regime: RegimeValues) -> dict[str, Estimate]:
 
 def estimate(quantity: Quantity, value: Measured, violated: bool | None = None) -> Estimate:
     """Describe one value."""
-    nats, error = value
-    interval = [perplexity(nats + Z95 * error), perplexity(nats - Z95 * error)]
+    nats, margin = value.nats_per_token, value.margin
+    interval = [perplexity(nats + margin), perplexity(nats - margin)]
     return {
         "ppl": finite(value.ppl),
         "nats_per_token": finite(nats),
         "ci95": interval if all(map(math.isfinite, interval)) else None,
-        "standard_error": finite(error),
+        "standard_error": finite(value.standard_error),
         "side": quantity.side,
         "bound_preserving": quantity.bound_preserving,
         "violated": violated,
@@ -64,8 +63,8 @@ def _with_spread(whole: Estimate, perplexities: list[float]) -> Estimate:
 def is_violated(quantity: Quantity, regime: RegimeValues) -> bool | None:
     """Tell whether a bound is on the wrong side of the exact value, or of ELBO_K for upper ones.
 
-    What keeps its side in expectation may be on the wrong one by chance: it is violated beyond
-    1.96 paired standard errors only. None where nothing can be told.
+    What keeps its side in expectation may be on the wrong one by chance: it is violated if the 95%
+    interval of the paired difference is on the wrong side. None where nothing can be told.
     """
     reference = EXACT if EXACT in regime.values else ELBO_K
     if quantity.side is None or reference not in regime.values:
@@ -76,7 +75,10 @@ def is_violated(quantity: Quantity, regime: RegimeValues) -> bool | None:
         return False
     if not quantity.bound_preserving:
         return True
-    return _crosses_by(quantity, regime, reference, Z95)
+    difference = regime.values[difference_name(quantity.name, reference)]
+    if math.isnan(difference.margin):
+        return None
+    return abs(difference.nats_per_token) > difference.margin
 
 
 def _is_wrong_side(quantity: Quantity, regime: RegimeValues, reference: str) -> bool:
@@ -84,16 +86,6 @@ def _is_wrong_side(quantity: Quantity, regime: RegimeValues, reference: str) -> 
     above = 0.0 if ours == theirs else ours - theirs
     wrong_by = -above if quantity.side == "upper" else above
     return wrong_by > ROUNDING * (abs(theirs) if math.isfinite(theirs) else 1.0)
-
-
-def _crosses_by(
-    quantity: Quantity, regime: RegimeValues, reference: str, errors: float
-) -> bool | None:
-    """Compare a wrong-sided difference with its paired error; None where that is unknown."""
-    difference = regime.values[difference_name(quantity.name, reference)]
-    if math.isnan(difference.standard_error):
-        return None
-    return abs(difference.nats_per_token) > errors * difference.standard_error
 
 
 def check_consistency(regimes: dict[str, RegimeValues]) -> None:
@@ -113,8 +105,10 @@ def check_consistency(regimes: dict[str, RegimeValues]) -> None:
                 continue
             if reference == ELBO_K and not upper:
                 continue
-            if _is_wrong_side(quantity, regime, reference) and _crosses_by(
-                quantity, regime, reference, SURE
+            difference = regime.values[difference_name(quantity.name, reference)]
+            if (
+                _is_wrong_side(quantity, regime, reference)
+                and abs(difference.nats_per_token) > SURE * difference.standard_error
             ):
                 ours, theirs = (regime.values[n] for n in (quantity.name, reference))
                 raise InconsistentBoundsError(

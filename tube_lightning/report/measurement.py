@@ -14,6 +14,7 @@ from tube_lightning.report.comparisons import (
     repetitions,
     reported_quantities,
 )
+from tube_lightning.report.intervals import t95
 from tube_lightning.report.schema import Tail
 from tube_lightning.report.tails import GapTail
 from tube_lightning.report.views import BatchView, RegimeView
@@ -24,6 +25,12 @@ class Measured(NamedTuple):
 
     nats_per_token: float
     standard_error: float
+    num_sequences: int
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the 95% interval of the nats; NaN for a single sequence."""
+        return t95(self.num_sequences) * self.standard_error
 
     @property
     def ppl(self) -> float:
@@ -34,7 +41,11 @@ class Measured(NamedTuple):
 def measured(metrics: MetricCollection) -> dict[str, Measured]:
     """Read the values off the metrics of a corpus."""
     return {
-        name: Measured(value["nats_per_token"].item(), value["standard_error"].item())
+        name: Measured(
+            value["nats_per_token"].item(),
+            value["standard_error"].item(),
+            int(value["num_sequences"]),
+        )
         for name, value in ((name, metric.compute()) for name, metric in metrics.items())
     }
 

@@ -1,7 +1,7 @@
 """Our perplexities beside the paper's."""
 
 from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.report.paper_tables import PAPER_TABLES, Cell, Row
+from tube_lightning.report.paper_tables import PAPER_TABLES, Cell, Row, check_paper_table
 from tube_lightning.report.schema import Estimate, PaperCell, PaperComparison
 
 
@@ -17,8 +17,7 @@ def compare_with_paper(
     Only what is the same estimator with the same settings is compared. Where the paper marks
     ELBO_K as exact, our exact value stands beside it, if there is one.
     """
-    if table not in PAPER_TABLES:
-        raise ValueError(f"paper_table: expected one of {', '.join(PAPER_TABLES)}, got {table!r}")
+    check_paper_table(table)
     theirs = PAPER_TABLES[table]
     if block_size not in theirs.rows:
         return None

@@ -108,3 +108,9 @@ LM1B = PaperTable(22.46, {
 # fmt: on
 
 PAPER_TABLES = {"owt": OWT, "lm1b": LM1B}
+
+
+def check_paper_table(name: str) -> None:
+    """Refuse a table that the paper has not."""
+    if name not in PAPER_TABLES:
+        raise ValueError(f"paper_table: expected one of {', '.join(PAPER_TABLES)}, got {name!r}")

@@ -11,8 +11,6 @@ from tube_lightning.report.schema import RunRecord
 from tube_lightning.score_files import BlockScores, ScoreFiles
 
 RUN_FILE, SCORES_FOLDER = "run.json", "scores"
-PATIENCE_SECONDS = 30.0
-"""How long parts that other machines wrote may take to appear on a network file system."""
 _MAX_BLOCKS = 1 << 12
 """Blocks at a time. Sums of so few numbers do not depend on the number of threads."""
 
@@ -30,17 +28,27 @@ def read_run(directory: Path) -> RunRecord:
 
 
 class RunParts:
-    """All parts of a run, with the first ``num_orderings`` orderings of each block (None = all)."""
+    """All parts of a run, with the first ``num_orderings`` orderings of each block (None = all).
 
-    def __init__(self, directory: Path, num_batches: int, num_orderings: int | None = None) -> None:
+    ``patience`` is how many seconds parts may take to appear: on a network file system those that
+    other machines wrote do.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        num_batches: int,
+        num_orderings: int | None = None,
+        patience: float = 0.0,
+    ) -> None:
         if num_orderings is not None and num_orderings < 1:
             raise ValueError(f"num_orderings: expected at least 1, got {num_orderings}")
         self.files = ScoreFiles(directory / SCORES_FOLDER)
         self.num_batches, self.num_orderings = num_batches, num_orderings
-        self._wait_for_all()
+        self._wait_for_all(patience)
 
-    def _wait_for_all(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _wait_for_all(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
         wanted = set(range(self.num_batches))
         while missing := wanted.difference(self.files.finished()):
             if time.monotonic() > deadline:
@@ -53,8 +61,16 @@ class RunParts:
 
     def __iter__(self) -> Iterator[BlockScores]:
         """Read batch after batch, in slices of whole sequences."""
+        next_sequence = 0
         for batch in range(self.num_batches):
             scores = self._first_orderings(self.files.read(batch))
+            ids = scores.sequences.tolist()
+            if ids != list(range(next_sequence, next_sequence + len(ids))):
+                raise ValueError(
+                    f"{self.files.folder}: expected sequence {next_sequence} and those after it in "
+                    f"batch {batch}, got {ids[:3]}...: is it the file of another batch?"
+                )
+            next_sequence += len(ids)
             rows = max(1, _MAX_BLOCKS // scores.num_tokens.shape[1])
             for first in range(0, len(scores.sequences), rows):
                 seconds = scores.seconds if first == 0 else 0.0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tube_lightning.report.schema import Estimate, PaperCell, Results
-from tube_lightning.report.wording import ppl_text, regime_title
+from tube_lightning.report.wording import counted, is_random, ppl_text, regime_title
 
 Relation = Literal["", ">=", "<=", "="]
 BIASED = ("cubo", "tvo", "isvgb")
@@ -62,7 +62,7 @@ def table_rows(results: Results) -> list[Row]:
     """List the regimes, with a last cell for the distance to the ARM."""
     rows = []
     for name, estimates in results["regimes"].items():
-        fixed = _is_deterministic(estimates)
+        fixed = not is_random(name) or _is_closed(estimates)
         cells = [
             _cell(estimates[column], column, fixed) if column in estimates else None
             for column in columns(results)
@@ -71,8 +71,8 @@ def table_rows(results: Results) -> list[Row]:
     return rows
 
 
-def _is_deterministic(estimates: dict[str, Estimate]) -> bool:
-    """Tell whether the bracket is closed, as with a single step: then nothing is a bound."""
+def _is_closed(estimates: dict[str, Estimate]) -> bool:
+    """Tell whether TUBE and ELBO_K are equal, as for blocks of one token: no bounds, but values."""
     if not {"tube", "elbo_k"} <= estimates.keys():
         return False
     low, high = estimates["tube"]["ppl"], estimates["elbo_k"]["ppl"]
@@ -101,12 +101,14 @@ def caption(results: Results) -> str:
     """Say what the table shows."""
     counts, data = results["counts"], results["data"]
     parts = [
-        f"Perplexity on {data['source']}: {counts['tokens']:,} tokens in "
-        f"{counts['sequences']:,} sequences, blocks of {results['model']['block_size']}, "
-        f"{counts['orderings']} orderings."
+        f"Perplexity on {data['source']}: {counted(counts['tokens'], 'token')} in "
+        f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
+        f"{counted(counts['orderings'], 'ordering')}."
     ]
     if (reseeds := results["protocol"].get("num_reseeds")) and reseeds > 1:
-        parts.append(f"+- is the standard deviation over {reseeds} re-seeds.")
+        seeds = results["protocol"].get("elbo_seeds")
+        of_the_elbo = f" ({seeds} seeds for the ELBO)" if seeds else ""
+        parts.append(f"+- is the standard deviation over {reseeds} re-seeds{of_the_elbo}.")
     if (arm := results["arm"]) is not None:
         interval = arm["ci95"]
         error = "" if interval is None else f" (95%: {' to '.join(map(ppl_text, interval))})"
@@ -116,11 +118,18 @@ def caption(results: Results) -> str:
 
 def legend(results: Results) -> list[str]:
     """Explain the signs that the table uses."""
-    lines = [
-        ">= and <= hold in expectation; CUBO, TVO and IS-VG-B (biased) promise nothing.",
-    ]
-    estimates = [e for regime in results["regimes"].values() for e in regime.values()]
-    if any(estimate["violated"] for estimate in estimates):
+    holding = ">= and <= hold in expectation"
+    if results["protocol"].get("num_reseeds"):
+        holding = (
+            "All blocks share one bank of orderings: >= holds in expectation for the mean over the "
+            "bank, which ELBO_K is; that it was a lucky bank, no error here tells"
+        )
+    lines = [f"{holding}; CUBO, TVO and IS-VG-B (biased) promise nothing."]
+    regimes = results["regimes"].values()
+    if not any("isvgb" in estimates for estimates in regimes):
+        pairs = results["estimators"]["isvgb_pairs"]
+        lines.append(f"IS-VG-B needs a multiple of {2 * pairs} orderings.")
+    if any(estimate["violated"] for estimates in regimes for estimate in estimates.values()):
         lines.append("! on the wrong side of the exact value, or of ELBO_K where there is none.")
     return lines
 

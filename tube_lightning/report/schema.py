@@ -19,7 +19,7 @@ class Estimate(TypedDict):
     nats_per_token: float | None
     """log-likelihood, or its estimate, per scored token"""
     ci95: list[float] | None
-    """[low, high] of the perplexity: 1.96 standard errors over sequences to both sides"""
+    """[low, high] of the perplexity, over sequences (Student's t)"""
     standard_error: float | None
     """of nats_per_token, over sequences"""
     side: Side | None

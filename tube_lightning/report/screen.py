@@ -26,11 +26,12 @@ def show_results(results: Results, console: Console | None = None) -> None:
         boundless = console.options.update(width=1000)
         console.width = max(console.width, console.measure(table, options=boundless).maximum)
     console.print(table)
+    whole_lines = not console.is_terminal  # for grep
     for line in legend(results):
-        console.print(Text(line, style="dim"))
+        console.print(Text(line, style="dim"), soft_wrap=whole_lines)
     if rows := paper_rows(results):
         console.print(_paper_table(rows))
-    console.print(Text(results["verdict"], style="bold"))
+    console.print(Text(results["verdict"], style="bold"), soft_wrap=whole_lines)
 
 
 def main_table(results: Results) -> Table:

@@ -3,7 +3,6 @@
 import math
 
 from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
-from tube_lightning.report.estimates import Z95
 from tube_lightning.report.measurement import Measured, RegimeValues
 from tube_lightning.report.views import ARM
 from tube_lightning.report.wording import ANY_ORDER, ppl_text, regime_title
@@ -47,8 +46,8 @@ def _without_arm(model: str, regime: RegimeValues, low: str, high: str) -> str:
     if EXACT in regime.values:
         text = f"The {model}'s perplexity is {_bound(regime, EXACT, '')}"
     elif low in regime.values:
-        low_ppl, high_ppl = (ppl_text(regime.ppl(name)) for name in (low, high))
-        text = f"The {model}'s perplexity is between {low_ppl} (TUBE) and {high_ppl} (ELBO_K)"
+        at_least, at_most = _bound(regime, low, "at least"), _bound(regime, high, "at most")
+        text = f"The {model}'s perplexity is {at_least} and {at_most}, in expectation"
     else:
         text = f"The {model}'s perplexity is {_bound(regime, high, 'at most')}"
     return text + "; there is no ARM to compare it with."
@@ -76,7 +75,8 @@ def _bound(regime: RegimeValues, name: str, relation: str) -> str:
     ppl = ppl_text(regime.ppl(name))
     if name == EXACT:
         return f"{ppl} exactly"
-    return f"{relation} {ppl} ({'ELBO_K' if name == ELBO_K else 'TUBE'})"
+    bound = "ELBO_K" if name == ELBO_K else "TUBE"
+    return f"{relation} {ppl} ({bound}{' of one bank of orderings' if regime.repeated else ''})"
 
 
 def _difference(regime: RegimeValues, name: str) -> Measured:
@@ -84,21 +84,26 @@ def _difference(regime: RegimeValues, name: str) -> Measured:
 
 
 def _sign(regime: RegimeValues, name: str) -> int:
-    """Tell the sign of log p - log p_ARM: 0 within 1.96 paired standard errors.
+    """Tell the sign of log p - log p_ARM: 0 if the 95% interval of the difference holds both.
 
     A single sequence has no error to compare with: its values are taken as they are.
     """
-    difference, error = _difference(regime, name)
-    if abs(difference) <= Z95 * error:
+    difference = _difference(regime, name)
+    if abs(difference.nats_per_token) <= difference.margin:
         return 0
-    return (difference > 0) - (difference < 0)
+    return (difference.nats_per_token > 0) - (difference.nats_per_token < 0)
 
 
 def _margin(regime: RegimeValues, name: str) -> str:
-    """Write the difference of perplexities with its 95% margin over sequences."""
+    """Write the difference of perplexities with its 95% margin over sequences.
+
+    The delta method: p - q of p = exp(-a) and q = exp(-b) has the variance of q b - p a.
+    """
     ours, arm = regime.ppl(name), regime.ppl(ARM)
-    error = _difference(regime, name).standard_error
     difference = ppl_text(abs(ours - arm), scale=arm)
-    if math.isnan(error):
+    a, b = regime.values[name].margin, regime.values[ARM].margin
+    covariance = (a**2 + b**2 - _difference(regime, name).margin ** 2) / 2
+    variance = (ours * a) ** 2 + (arm * b) ** 2 - 2 * ours * arm * covariance
+    if not math.isfinite(variance):
         return f"(difference {difference}; its error is unknown)"
-    return f"(difference {difference} +- {ppl_text(Z95 * error * ours, scale=arm)})"
+    return f"(difference {difference} +- {ppl_text(math.sqrt(max(0.0, variance)), scale=arm)})"

@@ -18,6 +18,15 @@ def is_random(regime: str) -> bool:
     return not regime.endswith("_1")
 
 
+def counted(number: int, thing: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "sequence"), counted(49470, "token")
+    ('1 sequence', '49,470 tokens')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def ppl_text(ppl: float | None, scale: float | None = None) -> str:
     """Write a perplexity; small ones, as those of bytes, with more digits.
 

@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tube_lightning.metrics import EstimatorSettings
 from tube_lightning.report.curves import figure_regime, measure_curves
@@ -20,6 +21,7 @@ from tube_lightning.report.figures import (
     draw_convergence,
     draw_cubo_heatmap,
     draw_surrogates,
+    remove_figure,
     save_figure,
 )
 from tube_lightning.report.measurement import CorpusCounts, RegimeValues, measure_regimes
@@ -45,20 +47,28 @@ def write_report(
     settings: EstimatorSettings | None = None,
     num_orderings: int | None = None,
     output: Path | None = None,
+    patience: float = 0.0,
     show: bool = True,
 ) -> Results:
     """Write results.json, table.md, table.tex and figures of the run in ``directory``.
 
     All values follow from the parts on disk, read once in the order of their batches: how many
     devices scored them does not matter. ``settings`` and ``num_orderings`` (the first so many)
-    replace the run's, ``output`` is where to write (default: the run's directory), and ``show``
-    prints the table and the verdict.
+    replace the run's, ``output`` is where to write (default: the run's directory), ``patience`` how
+    many seconds to wait for parts that other machines wrote, and ``show`` prints the table and the
+    verdict.
     """
     start = time.perf_counter()
     directory = Path(directory)
     record = read_run(directory)
-    settings = settings or EstimatorSettings(**record["estimators"])
-    parts = RunParts(directory, record["num_batches"], num_orderings)
+    scored_with = EstimatorSettings(**record["estimators"])
+    settings = settings or scored_with
+    if num_orderings is not None and record["protocol"].get("bank"):
+        raise ValueError(
+            f"num_orderings: expected none for blocks that share a bank of orderings, got "
+            f"{num_orderings}: a bank is one draw, and may be sorted"
+        )
+    parts = RunParts(directory, record["num_batches"], num_orderings, patience)
     reseeding = _reseeding(record)
     regimes, counts = measure_regimes(reported_views(parts, settings, reseeding), settings)
     results = _results(record, regimes, counts, settings)
@@ -66,9 +76,8 @@ def write_report(
     _write_figures(results, parts, reseeding, output / FIGURES_FOLDER)
     results["seconds"]["report"] = time.perf_counter() - start
     _write_text(output / "table.md", markdown(results))
-    _write_text(
-        output / "table.tex", latex(results, f"python -m tube_lightning.report {directory}")
-    )
+    changes = {k: v for k, v in asdict(settings).items() if v != getattr(scored_with, k)}
+    _write_text(output / "table.tex", latex(results, _command(directory, changes, num_orderings)))
     text = json.dumps(results, indent=2, allow_nan=False, ensure_ascii=False)
     _write_text(output / RESULTS_FILE, text + "\n")
     if show:
@@ -76,6 +85,13 @@ def write_report(
     if counts.sequences >= FEWEST_SEQUENCES:
         check_consistency(regimes)
     return results
+
+
+def _command(directory: Path, changes: dict[str, Any], num_orderings: int | None) -> str:
+    """Write the command that makes this report again."""
+    changes = changes if num_orderings is None else {**changes, "num_orderings": num_orderings}
+    options = [f" --{name.replace('_', '-')} {value}" for name, value in changes.items()]
+    return f"python -m tube_lightning.report {directory}{''.join(options)}"
 
 
 def _reseeding(record: RunRecord) -> Reseeding | None:
@@ -127,15 +143,19 @@ def _arm_estimates(regime: RegimeValues) -> dict[str, Estimate]:
 def _write_figures(
     results: Results, parts: RunParts, reseeding: Reseeding | None, folder: Path
 ) -> None:
-    """Draw the bracket, and the curves of a regime in which orderings matter, if there is one."""
+    """Draw the bracket, and the curves of a regime in which orderings matter, if there is one.
+
+    Curves of an earlier report that this one has not are removed.
+    """
     save_figure(draw_bracket(results), folder, "bracket")
     regime = figure_regime(results["regimes"])
-    if regime is None:
-        return
-    curves = measure_curves(shuffled_views(parts, reseeding), regime)
-    if curves is not None and math.isfinite(curves.reference.ppl):
-        for name, draw in _CURVES.items():
+    views = shuffled_views(parts, reseeding)
+    curves = None if regime is None else measure_curves(views, regime)
+    for name, draw in _CURVES.items():
+        if curves is not None and math.isfinite(curves.reference.ppl):
             save_figure(draw(curves), folder, name)
+        else:
+            remove_figure(folder, name)
 
 
 def _write_text(path: Path, text: str) -> None:

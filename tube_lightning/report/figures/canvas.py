@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from tube_lightning.report.wording import ppl_text
 from tube_lightning.rundir import finished_file
 
 # Okabe and Ito's colours
@@ -17,6 +18,7 @@ LOWER, UPPER, EXACT, SPLIT = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 GOLD, FAINT, INK = "#E69F00", "#56B4E9", "#222222"
 ARM_STYLE: dict[str, Any] = {"color": INK, "linestyle": (0, (5, 2)), "linewidth": 1.3}
 _DPI = 150
+_METADATA = {"png": {"Software": None}, "svg": {"Date": None}}
 
 
 def new_figure(title: str, width: float = 7.2, height: float = 4.4) -> tuple[Figure, Axes]:
@@ -33,10 +35,16 @@ def new_figure(title: str, width: float = 7.2, height: float = 4.4) -> tuple[Fig
 def save_figure(figure: Figure, folder: Path, name: str) -> None:
     """Write png and svg; the same values give the same bytes."""
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        for suffix, metadata in _METADATA.items():
             with finished_file(folder / f"{name}.{suffix}") as unfinished:
                 figure.savefig(unfinished, format=suffix, dpi=_DPI, metadata=metadata)
             figure.set_layout_engine("none")  # the first file has settled it for the second
+
+
+def remove_figure(folder: Path, name: str) -> None:
+    """Remove the files of a figure, if they are there."""
+    for suffix in _METADATA:
+        (folder / f"{name}.{suffix}").unlink(missing_ok=True)
 
 
 def doubling_axis(axes: Axes, numbers: Iterable[int]) -> None:
@@ -59,6 +67,13 @@ def focus(axes: Axes, values: Iterable[float], centre: float, widest: float) -> 
     low, high = min(near), max(near)
     margin = 0.08 * (high - low) or 0.01 * centre
     axes.set_ylim(low - margin, high + margin)
+
+
+def named_level(axes: Axes, title: str, ppl: float) -> str:
+    """Label a level line; say so where it is outside of the plot."""
+    low, high = axes.get_ylim()
+    where = ", below the plot" if ppl < low else ", above the plot" if ppl > high else ""
+    return f"{title}: {'below 1' if ppl < 1 else ppl_text(ppl)}{where}"
 
 
 def mark_below(

@@ -13,6 +13,7 @@ from tube_lightning.report.figures.canvas import (
     drawable,
     focus,
     mark_below,
+    named_level,
     new_figure,
 )
 from tube_lightning.report.wording import ppl_text, regime_title
@@ -44,12 +45,14 @@ def draw_convergence(curves: Curves) -> Figure:
         exact = curves.reference.ppl
         axes.axhline(exact, color=EXACT, linewidth=1.5, label=f"exact: {ppl_text(exact)}")
     if curves.arm is not None:
-        axes.axhline(curves.arm.ppl, label=f"ARM: {ppl_text(curves.arm.ppl)}", **ARM_STYLE)
         shown.append(curves.arm.ppl)
     doubling_axis(axes, sizes)
     axes.set_xlabel("m, orderings")
     axes.set_ylabel("perplexity")
     focus(axes, shown, curves.reference.ppl, _WIDEST)
+    if curves.arm is not None:
+        label = named_level(axes, "ARM", curves.arm.ppl)
+        axes.axhline(drawable(curves.arm.ppl), label=label, **ARM_STYLE)
     for place, (series, colour, _, _) in enumerate(lines.values()):
         values = [value.ppl for value in series.values()]
         mark_below(axes, sizes, values, colour, height=0.02 + 0.04 * place)

@@ -20,7 +20,7 @@ def draw_cubo_heatmap(curves: Curves) -> Figure:
         f"Perplexity of CUBO$_\\beta$, {regime_title(curves.regime)}. Framed in gold: above the "
         f"{'exact value' if curves.is_exact else 'ELBO$_K$'} {ppl_text(reference)},\n"
         "so on the wrong side for a lower bound of the perplexity",
-        width=max(6.4, 1.4 + 0.85 * len(numbers)),
+        width=max(7.2, 1.4 + 0.85 * len(numbers)),
         height=3.9,
     )
     reach = max(float(np.nanmax(np.abs(values - reference))), 1e-6 * reference)

@@ -3,7 +3,6 @@
 from matplotlib.figure import Figure
 
 from tube_lightning.report.curves import Curves
-from tube_lightning.report.estimates import Z95
 from tube_lightning.report.figures.canvas import (
     EXACT,
     FAINT,
@@ -15,6 +14,7 @@ from tube_lightning.report.figures.canvas import (
     drawable,
     focus,
     mark_below,
+    named_level,
     new_figure,
 )
 from tube_lightning.report.wording import ppl_text, regime_title
@@ -37,16 +37,18 @@ def draw_surrogates(curves: Curves) -> Figure:
     )
     sizes = list(curves.tube_psi)
     values = [drawable(value.ppl) for value in curves.tube_psi.values()]
-    errors = [Z95 * v.standard_error * v.ppl for v in curves.tube_psi.values()]
+    errors = [v.margin * v.ppl for v in curves.tube_psi.values()]
     axes.errorbar(sizes, values, yerr=errors, color=UPPER, capsize=3, zorder=4)
     axes.plot(sizes, values, "o", color=UPPER, label=r"$\psi_M$", zorder=4)
+    values += [drawable(value.ppl) for value in curves.surrogates.values()]
+    whole = curves.elbo_k.ppl
+    focus(axes, [*values, whole], curves.reference.ppl, _WIDEST)
     for name, value in curves.surrogates.items():
         title, colour, dashes = _NAMES.get(name, (rf"$\psi$ {name}", INK, "-"))
-        ppl, error = drawable(value.ppl), Z95 * value.standard_error * value.ppl
-        axes.axhline(ppl, color=colour, linestyle=dashes, label=f"{title}: {ppl_text(value.ppl)}")
+        ppl, error = drawable(value.ppl), value.margin * value.ppl
+        label = named_level(axes, title, value.ppl)
+        axes.axhline(ppl, color=colour, linestyle=dashes, label=label)
         axes.axhspan(ppl - error, ppl + error, color=colour, alpha=0.12, linewidth=0)
-        values.append(ppl)
-    whole = curves.elbo_k.ppl
     axes.axhline(
         whole, color=GOLD, linestyle=":", linewidth=2.2, label=f"ELBO$_K$: {ppl_text(whole)}"
     )
@@ -56,7 +58,6 @@ def draw_surrogates(curves: Curves) -> Figure:
     doubling_axis(axes, sizes)
     axes.set_xlabel("M, orderings that make $\\psi_M$")
     axes.set_ylabel("perplexity, at least")
-    focus(axes, [*values, whole], curves.reference.ppl, _WIDEST)
     mark_below(axes, sizes, [value.ppl for value in curves.tube_psi.values()], UPPER)
     figure.legend(loc="outside right center", frameon=False)
     return figure
