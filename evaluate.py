@@ -10,16 +10,22 @@ SCORES_DEPEND_ON = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_s
 @hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
 def main(config: DictConfig) -> None:
     """Instantiate the parts and evaluate."""
-    from tube_lightning.cluster import refuse_multirun  # slow to import: not for --help
-    from tube_lightning.evaluator import Checkpoint, companion, quiet_lightning, run_evaluation
+    from tube_lightning.cluster import check_processes  # slow to import: not for --help
+    from tube_lightning.evaluator import (
+        Checkpoint,
+        companion,
+        errors_in_a_line,
+        quiet_lightning,
+        run_evaluation,
+    )
     from tube_lightning.metrics import EstimatorSettings
 
     values = OmegaConf.to_container(config, resolve=True)
     settings = {key: values[key] for key in SCORES_DEPEND_ON} | {"data": values["data"]["test"]}
-    model = Checkpoint(**values["model"])
-    with quiet_lightning():
+    with quiet_lightning(), errors_in_a_line():
+        model = Checkpoint(**values["model"])
         trainer = instantiate(config.trainer)
-        refuse_multirun(trainer.num_devices * trainer.num_nodes)
+        check_processes(trainer)
         run_evaluation(
             model=model,
             arm=companion("arm", model, **values["arm"]),

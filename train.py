@@ -8,11 +8,11 @@ from omegaconf import DictConfig, OmegaConf
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(config: DictConfig) -> None:
     """Instantiate the parts and train."""
-    from tube_lightning.cluster import refuse_multirun  # slow to import: not for --help
+    from tube_lightning.cluster import check_processes  # slow to import: not for --help
     from tube_lightning.training import train_to_end
 
     trainer = instantiate(config.trainer)
-    refuse_multirun(trainer.num_devices * trainer.num_nodes)
+    check_processes(trainer)
     train_to_end(
         module=instantiate(config.module),
         data=instantiate(config.datamodule),

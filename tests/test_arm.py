@@ -105,6 +105,15 @@ def test_moving_keeps_the_dtypes(tokens):
     assert not list(arm.parameters())
 
 
+def test_a_trainers_precision_does_not_reach_a_model_of_transformers(gpt2_folder, tokens):
+    arm = load_arm(gpt2_folder)
+    expected = arm.token_log_probs(tokens)
+    arm.to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = arm.token_log_probs(tokens)
+    assert torch.equal(got, expected)
+
+
 def test_lower_precision_is_close(tokens):
     exact = load_arm(AR).token_log_probs(tokens)
     log_probs = load_arm(AR, dtype=torch.float16).token_log_probs(tokens)

@@ -12,7 +12,7 @@ import pytest
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from safetensors.torch import load_file
 
-from tube_lightning.cluster import cluster_plugins
+from tube_lightning.cluster import check_processes, cluster_plugins
 
 ROOT = Path(__file__).parent.parent
 TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
@@ -51,6 +51,15 @@ def test_lightning_does_not_queue_slurm_jobs_by_itself(task):
     used = trainer._accelerator_connector.cluster_environment
     assert isinstance(used, SLURMEnvironment)
     assert not used.auto_requeue
+
+
+@pytest.mark.parametrize(("tasks", "devices"), [("1", 2), ("4", 1)])
+def test_tasks_that_are_not_the_devices_are_refused(task, tasks, devices):
+    task.setenv("SLURM_NTASKS", tasks)
+    task.setenv("SLURM_NTASKS_PER_NODE", tasks)
+    trainer = L.Trainer(plugins=cluster_plugins(), accelerator="cpu", devices=devices, logger=False)
+    with pytest.raises(ValueError, match=rf"expected one process for each of the {tasks} tasks"):
+        check_processes(trainer)
 
 
 @pytest.mark.parametrize("name", ["bash", "interactive"])

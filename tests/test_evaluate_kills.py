@@ -101,6 +101,23 @@ def test_sigterm_stops_after_the_batch(folder, options, whole, devices):
     assert values(directory) == whole
 
 
+def test_sigterm_before_the_first_batch_ends_all_processes(folder, options):
+    process = start(folder, *options, "output_dir=early", "trainer.devices=2")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 120
+    while not (others := children.read_text().split()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    while any(Path(f"/proc/{other}/status").exists() for other in others):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_a_process_that_dies_ends_the_run(folder, options, whole):
     process = start(folder, *options, "output_dir=orphans", "trainer.devices=2")
     wait_for_parts(process, folder / "orphans", 2)

@@ -168,11 +168,19 @@ def test_a_directory_that_cannot_be_is_named(monkeypatch, capsys, folder, option
     [
         ("data.path=missing.npy", "missing.npy"),
         ("data.path=large.npy", "41"),
-        ("length=9", "length"),
-        ("num_batches=0", "num_batches: expected at least 1, or null for all, got 0"),
+        ("length=9", "expected sequences of 9 tokens, got 8"),
+        ("length=1", "length: expected a whole number of at least 2, got 1"),
+        ("length=25", "length: expected at most 24, the model's, got 25"),
+        ("num_batches=0", "num_batches: expected a whole number of at least 1, got 0"),
+        ("batch_size=0", "batch_size: expected a whole number of at least 1, got 0"),
+        ("protocol.nfe=[0]", "nfe: expected a whole number of at least 1, got 0"),
+        ("estimators.isvgb_pairs=0", "isvgb_pairs: expected a whole number of at least 1, got 0"),
+        ("estimators.cubo_beta=0.5", "cubo_beta: expected a number of at least 1, got 0.5"),
+        ("paper_table=foo", "paper_table: expected one of owt, lm1b, got 'foo'"),
+        ("model.dtype=int64", "dtype: expected float32, bfloat16, float16, got 'int64'"),
     ],
 )
-def test_what_is_wrong_with_the_text_is_told_before_weights_are_read(
+def test_what_is_wrong_is_told_before_weights_are_read(
     monkeypatch, capsys, tmp_path, change, message
 ):
     options = write_tokens(tmp_path, 3)
@@ -183,8 +191,24 @@ def test_what_is_wrong_with_the_text_is_told_before_weights_are_read(
     options += [f"model.checkpoint={model}", change, "output_dir=run"]
     err = error_of(monkeypatch, capsys, tmp_path, *options)
     assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
     assert "safetensors" not in err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_training_checkpoint_tells_its_sizes(monkeypatch, tmp_path):
+    options = [*write_tokens(tmp_path, 2), "batch_size=2"]
+    for name in ("bd3lm_block4", "bd3lm_block4/last.ckpt"):
+        run_here(
+            monkeypatch, tmp_path, *options, f"model.checkpoint={FIXTURES / name}",
+            f"output_dir={name.rpartition('.')[2]}",
+        )  # fmt: skip
+    ours, theirs = (
+        results(tmp_path / name)["regimes"]["ao_arm"]["exact"]["nats_per_token"]
+        for name in ("ckpt", "bd3lm_block4")
+    )
+    assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def test_help_lists_groups_and_options():

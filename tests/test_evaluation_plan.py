@@ -48,22 +48,21 @@ def test_chosen_regimes():
 @pytest.mark.parametrize("value", [0, -1, True])
 @pytest.mark.parametrize("name", ["nfe", "chunks"])
 def test_bad_numbers_of_steps_are_named(name, value):
-    protocol = Protocol(**{name: [1, value]})
     with pytest.raises(ValueError, match=rf"{name}: expected .* of at least 1, got {value!r}"):
-        protocol.plan(4)
+        Protocol(**{name: [1, value]})
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_orderings": 0}, "num_orderings: expected at least 1, got 0"),
-        ({"num_reseeds": -1, "bank": True}, "num_reseeds: expected at least 0, got -1"),
+        ({"num_orderings": 0}, "num_orderings: expected a whole number of at least 1, got 0"),
+        ({"num_reseeds": -1, "bank": True}, r"num_reseeds: .* at least 0, got -1"),
         ({"num_reseeds": 3}, "num_reseeds: expected 0 without a bank, got 3"),
-        ({"elbo_seeds": -2}, "elbo_seeds: expected at least 0, got -2"),
-        ({"elbo_seeds": True}, "elbo_seeds: expected at least 0, got True"),
-        ({"exact_max_block_size": -1}, "exact_max_block_size: expected at least 0, got -1"),
+        ({"elbo_seeds": -2}, r"elbo_seeds: .* at least 0, got -2"),
+        ({"elbo_seeds": True}, r"elbo_seeds: .* at least 0, got True"),
+        ({"exact_max_block_size": -1}, r"exact_max_block_size: .* at least 0, got -1"),
         ({"exact_max_block_size": 17}, "exact_max_block_size: expected at most 16, got 17"),
-        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"seed": -1}, r"seed: .* at least 0, got -1"),
     ],
 )
 def test_bad_protocols_are_named(options, message):
@@ -269,5 +268,5 @@ def test_what_remains(tmp_path):
 
 
 def test_a_batch_has_at_least_one_sequence(tmp_path):
-    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"batch_size: .* at least 1, got 0"):
         data_of(numbered(3), tmp_path, batch_size=0)

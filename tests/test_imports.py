@@ -7,6 +7,7 @@ import tube_lightning
 
 ROOT = Path(tube_lightning.__file__).parent
 STAGES = [
+    "checks",
     "data",
     "demo",
     "bounds",
@@ -66,7 +67,7 @@ def test_bounds_import_only_torch_and_jaxtyping():
 
 def test_reports_need_neither_lightning_nor_models():
     """Whoever has the parts can report on them: ``python -m tube_lightning.report DIR``."""
-    ours = {"bounds", "metrics", "report", "rundir", "score_files"}
+    ours = {"bounds", "checks", "metrics", "report", "rundir", "score_files"}
     for path in (ROOT / "report").rglob("*.py"):
         for name in imported_modules(path):
             top, _, rest = name.partition(".")

@@ -1,5 +1,6 @@
 """On a cluster: who starts the processes, and what happens when the scheduler wants them back."""
 
+import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -28,8 +29,20 @@ def cluster_plugins() -> list[ClusterEnvironment]:
     return [SLURMEnvironment(auto_requeue=False)]
 
 
-def refuse_multirun(num_processes: int) -> None:
-    """Raise if a Hydra sweep would run on many processes: each would start the whole sweep."""
+def check_processes(trainer: L.Trainer) -> None:
+    """Raise if the processes that run, or would, are not those that were asked for.
+
+    Under SLURM that is when it has another number of tasks: Lightning would use one device without
+    a word, or every task would do all of the work. With a Hydra sweep each process would start all
+    of it.
+    """
+    num_processes = trainer.num_devices * trainer.num_nodes
+    if cluster_plugins() and int(os.environ["SLURM_NTASKS"]) != num_processes:
+        raise ValueError(
+            f"trainer.devices: expected one process for each of the {os.environ['SLURM_NTASKS']} "
+            f"tasks of this SLURM job, got {trainer.num_devices} devices on {trainer.num_nodes} "
+            f"nodes; start it by srun --ntasks-per-node={trainer.num_devices}, as slurm/*.sbatch do"
+        )
     sweeping = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
     if sweeping and num_processes > 1:
         raise ValueError(

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenBlocks
 from tube_lightning.orderings import Role
 from tube_lightning.score_files import ScoreFiles
@@ -92,8 +93,7 @@ class EvaluationData(lightning.LightningDataModule):
         self, blocks: TokenBlocks, *, batch_size: int, block_size: int, files: ScoreFiles
     ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        check_whole_number("batch_size", batch_size, least=1)
         self.blocks, self.batch_size, self.block_size = blocks, batch_size, block_size
         self.files = files
 

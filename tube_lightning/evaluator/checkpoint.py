@@ -9,12 +9,14 @@ from tube_lightning.demo import demo_checkpoint
 from tube_lightning.models import AutoregressiveModel, BlockDiffusion, load_arm, load_block_model
 from tube_lightning.models.published import read_config
 from tube_lightning.models.sources import Source, local_file
+from tube_lightning.models.training_checkpoint import training_checkpoint_sizes
 
 _DEMO = "demo:"
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Sizes(NamedTuple):
-    """What ``config.json`` tells about a model; None where it does not."""
+    """What a checkpoint tells about a model; None where it does not."""
 
     vocab_size: int | None = None
     length: int | None = None
@@ -37,6 +39,11 @@ class Checkpoint:
     dtype: str = "float32"
     revision: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a precision that networks cannot run in."""
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"dtype: expected {', '.join(_DTYPES)}, got {self.dtype!r}")
+
     @property
     def source(self) -> Source:
         """Where the files are."""
@@ -45,11 +52,12 @@ class Checkpoint:
         return self.checkpoint
 
     def sizes(self) -> Sizes:
-        """Read the sizes without the weights. A training checkpoint has none outside of them."""
-        if local_file(self.source) is not None:
-            return Sizes(length=self.model_length)
-        config = read_config(self.source, self.revision)
-        return Sizes(config.get("vocab_size"), config.get("model_length"))
+        """Read the sizes without the weights."""
+        if (path := local_file(self.source)) is not None:
+            known = training_checkpoint_sizes(path)
+        else:
+            known = read_config(self.source, self.revision)
+        return Sizes(known.get("vocab_size"), known.get("model_length") or self.model_length)
 
     def load_block_model(self) -> BlockDiffusion:
         """Load it as a block model."""
@@ -62,11 +70,8 @@ class Checkpoint:
         return load_arm(self.source, **self._options())
 
     def _options(self) -> dict[str, Any]:
-        dtype = getattr(torch, self.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"dtype: expected float32, bfloat16 or float16, got {self.dtype!r}")
         names = ("weights", "n_heads", "model_length", "mask_id", "revision")
-        return {name: getattr(self, name) for name in names} | {"dtype": dtype}
+        return {name: getattr(self, name) for name in names} | {"dtype": _DTYPES[self.dtype]}
 
 
 EMBEDDED_ARMS = {

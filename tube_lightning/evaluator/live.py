@@ -1,6 +1,8 @@
 """What people see while an evaluation runs: a bar with the bracket so far, and curves."""
 
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,6 +137,18 @@ def live_bracket(values: Values) -> str:
 
 
 @contextmanager
+def errors_in_a_line() -> Iterator[None]:
+    """Tell what users can mend without the way there; HYDRA_FULL_ERROR=1 shows that as well."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if os.environ.get("HYDRA_FULL_ERROR"):
+            raise
+        print(f"error: {error}\n(HYDRA_FULL_ERROR=1 shows where)", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+@contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Leave the screen to the bar and the results: no advice, no list of absent hardware.
 
@@ -147,6 +161,7 @@ def quiet_lightning() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The .srun. command is available")
+            warnings.filterwarnings("ignore", "Total length of .* across ranks is zero")
             warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\). is deprecated")
             yield
     finally:

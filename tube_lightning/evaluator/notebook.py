@@ -1,12 +1,15 @@
 """An evaluation in one call, for notebooks and scripts of one's own."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import lightning
-from jaxtyping import Int64
+import numpy as np
+import torch
 from torch import Tensor
 
 from tube_lightning.data import TokenBlocks
@@ -16,15 +19,16 @@ from tube_lightning.evaluator.plan import Protocol
 from tube_lightning.evaluator.run import Models, score_and_report
 from tube_lightning.metrics import EstimatorSettings
 from tube_lightning.models import AutoregressiveModel, BlockModel
+from tube_lightning.models.sources import Source
 from tube_lightning.report import Results
 
 
 def evaluate(
-    model: BlockModel[Any] | str,
-    tokens: Int64[Tensor, "sequences length"] | TokenBlocks,
+    model: BlockModel[Any] | Source,
+    tokens: Tensor | np.ndarray | Sequence[Any] | TokenBlocks,
     *,
-    arm: AutoregressiveModel | str | None = None,
-    arm_ft: AutoregressiveModel | str | None = None,
+    arm: AutoregressiveModel | Source | None = None,
+    arm_ft: AutoregressiveModel | Source | None = None,
     protocol: Protocol | None = None,
     estimators: EstimatorSettings | None = None,
     batch_size: int = 16,
@@ -34,10 +38,12 @@ def evaluate(
 ) -> Results:
     """Bracket the likelihood of a block model on token ids, and compare it with an ARM.
 
-    Models are objects, or checkpoints as ``evaluate.py`` takes them. Token 0 of every sequence is
-    given. With an ``output_dir`` every finished batch is kept, figures and tables are written, and
-    a second call continues; without, only the results come back. ``show`` prints the bar, the
-    table and the verdict.
+    Models are objects, or checkpoints as ``evaluate.py`` takes them. ``tokens`` are ids
+    ``[sequences, length]``; token 0 of every sequence is given. With an ``output_dir`` every
+    finished batch is kept, figures and tables are written, and a second call continues; without,
+    only the results come back. (A model of your own whose weights cannot be seen needs an attribute
+    ``fingerprint`` to continue: a text that no other model has.) ``show`` prints the bar, the table
+    and the verdict.
 
     >>> import torch
     >>> from tube_lightning import evaluate
@@ -48,19 +54,19 @@ def evaluate(
     >>> f"{any_order['exact']['ppl']:.1f} exactly, ARM {results['arm']['ppl']:.1f}"
     '65.3 exactly, ARM 66.1'
     """
-    blocks = tokens if isinstance(tokens, TokenBlocks) else TokenBlocks(tokens, "tokens", "none")
+    blocks = tokens if isinstance(tokens, TokenBlocks) else _blocks(tokens)
     protocol, estimators = protocol or Protocol(), estimators or EstimatorSettings()
     named = {"model": model, "arm": arm, "arm_ft": arm_ft}
     about = {
-        name: {"checkpoint": value if isinstance(value, str) else type(value).__name__}
+        name: {"checkpoint": str(value) if _is_source(value) else type(value).__name__}
         for name, value in named.items()
         if value is not None
     }
 
     def load() -> Models:
-        network = Checkpoint(model).load_block_model() if isinstance(model, str) else model
-        arms = {
-            name: Checkpoint(value).load_arm() if isinstance(value, str) else value
+        network: Any = Checkpoint(str(model)).load_block_model() if _is_source(model) else model
+        arms: dict[str, Any] = {
+            name: Checkpoint(str(value)).load_arm() if _is_source(value) else value
             for name, value in (("arm", arm), ("arm_ft", arm_ft))
             if value is not None
         }
@@ -87,6 +93,18 @@ def evaluate(
     if results is None:
         raise RuntimeError("evaluate: the results are on rank 0; use evaluate.py for many devices")
     return results
+
+
+def _is_source(model: object) -> bool:
+    return isinstance(model, str | PathLike)
+
+
+def _blocks(tokens: Tensor | np.ndarray | Sequence[Any]) -> TokenBlocks:
+    """Take token ids as people have them: a tensor, an array or lists."""
+    ids = torch.as_tensor(tokens)
+    if ids.ndim != 2:
+        raise ValueError(f"tokens: expected [sequences, length], got shape {tuple(ids.shape)}")
+    return TokenBlocks(ids, "tokens", "none")
 
 
 def _quiet_trainer(show: bool) -> lightning.Trainer:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from tube_lightning.checks import check_whole_number
 from tube_lightning.lattice.exact import MAX_CHUNK_SIZE, MAX_GROUP_SIZE
 from tube_lightning.orderings import EqualChunks, Steps, all_orderings, reveal_times
 
@@ -61,9 +62,10 @@ def named_regimes(
         nfe = [1 << power for power in range((block_size - 1).bit_length() + 1)]
         nfe = [min(steps, block_size) for steps in nfe]
     for name, values in (("nfe", nfe), ("chunks", chunks)):
+        if not isinstance(values, list | tuple):
+            raise ValueError(f"{name}: expected a list of numbers of steps, got {values!r}")
         for value in values:
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name}: expected numbers of steps of at least 1, got {value!r}")
+            check_whole_number(name, value, least=1)
     regimes: dict[str, Steps] = {f"nfe_{steps}": steps for steps in nfe}
     regimes[ANY_ORDER] = None
     return regimes | {f"chunks_{steps}": EqualChunks(steps) for steps in chunks}
@@ -95,9 +97,8 @@ class Protocol:
         if self.num_orderings is not None:
             least["num_orderings"] = 1
         for name, smallest in least.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < smallest:
-                raise ValueError(f"{name}: expected at least {smallest}, got {value!r}")
+            check_whole_number(name, getattr(self, name), smallest)
+        named_regimes(1, self.nfe, self.chunks)  # raises for steps that mean nothing
         if self.exact_max_block_size > MAX_CHUNK_SIZE:
             raise ValueError(
                 f"exact_max_block_size: expected at most {MAX_CHUNK_SIZE}, "

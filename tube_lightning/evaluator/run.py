@@ -1,8 +1,7 @@
 """A whole evaluation: text, then models, then scores on disk, then the report."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -12,18 +11,24 @@ from typing import Any
 import lightning
 from rich.console import Console
 
+from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenBlocks
 from tube_lightning.evaluator.batches import EvaluationData
 from tube_lightning.evaluator.checkpoint import Checkpoint
+from tube_lightning.evaluator.compatibility import check_models
 from tube_lightning.evaluator.module import LikelihoodEvaluation
 from tube_lightning.evaluator.plan import Protocol
+from tube_lightning.evaluator.processes import (
+    decides_alone,
+    ends_together,
+    says_how_to_continue,
+)
 from tube_lightning.loggers import publish
 from tube_lightning.metrics import EstimatorSettings
 from tube_lightning.models import (
     AutoregressiveModel,
     BlockModel,
-    check_vocabularies,
-    weights_sha256,
+    model_identity,
 )
 from tube_lightning.report import Results, check_paper_table, write_report
 from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
@@ -61,12 +66,17 @@ def run_evaluation(
     are those that the scores depend on. Text is read before weights, so that what is wrong with it
     is known at once. Batches that are on disk are not scored again. Returns the results on rank 0.
     """
+    check_whole_number("batch_size", batch_size, least=1)
+    if num_batches is not None:
+        check_whole_number("num_batches", num_batches, least=1)
+    if length is not None:
+        check_whole_number("length", length, least=2)
     known = model.sizes()
-    length = length or known.length
+    length = known.length if length is None else length
     if length is None:
         raise ValueError(f"length: {model.checkpoint} does not tell it: give length=...")
-    if num_batches is not None and num_batches < 1:
-        raise ValueError(f"num_batches: expected at least 1, or null for all, got {num_batches}")
+    if known.length is not None and length > known.length:
+        raise ValueError(f"length: expected at most {known.length}, the model's, got {length}")
     if paper_table is not None:
         check_paper_table(paper_table)
     blocks = data(
@@ -90,7 +100,7 @@ def run_evaluation(
         trainer=trainer,
         directory=Path(output_dir).expanduser(),
         batch_size=batch_size,
-        settings=settings,
+        settings={**settings, "length": length},
         about={"model": {"checkpoint": model.checkpoint}, **named, "paper_table": paper_table},
     )
 
@@ -110,15 +120,19 @@ def score_and_report(
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them."""
     network, arms = load()
-    for arm in arms.values():
-        check_vocabularies(network, arm)
-    weights = {name: weights_sha256(model) for name, model in {"model": network, **arms}.items()}
-    claim_directory(
-        directory, {**settings, "token_sha256": blocks.sha256, "weights_sha256": weights}
-    )
+    check_models(network, arms, blocks)
     files = ScoreFiles(directory / SCORES_FOLDER)
     data = EvaluationData(blocks, batch_size=batch_size, block_size=network.block_size, files=files)
     plan = protocol.plan(network.block_size)
+    module = LikelihoodEvaluation(network, arms, plan, files, estimators)
+    models = {name: model_identity(model) for name, model in {"model": network, **arms}.items()}
+    claim_directory(directory, {**settings, "token_sha256": blocks.sha256, "models": models})
+    for name, identity in models.items():
+        if identity["weights_sha256"] is None and files.finished():
+            raise ValueError(
+                f"output_dir: {directory} has scores, and whether they are of this {name} cannot "
+                "be told; choose another, or give the model an attribute `fingerprint`"
+            )
     if trainer.is_global_zero:
         _write_run_file(
             directory,
@@ -132,11 +146,10 @@ def score_and_report(
                 "num_batches": data.num_batches,
             },
         )
-    module = LikelihoodEvaluation(network, arms, plan, files, estimators)
-    if data.remaining():
+    if data.remaining() or not decides_alone(trainer):
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(settings))
-        with _says_how_to_continue(data, trainer):
+        with ends_together(trainer), says_how_to_continue(data, trainer):
             trainer.test(module, datamodule=data, verbose=False)
     if not trainer.is_global_zero:
         return None
@@ -167,19 +180,3 @@ def _write_run_file(directory: Path, run: dict[str, Any]) -> None:
     versions = {"python": python_version(), **{name: version(name) for name in _PACKAGES}}
     with finished_file(directory / RUN_FILE) as unfinished:
         unfinished.write_text(json.dumps({"versions": versions, **run}, indent=2) + "\n")
-
-
-@contextmanager
-def _says_how_to_continue(data: EvaluationData, trainer: lightning.Trainer) -> Iterator[None]:
-    """Say what is kept, when a run is stopped by SIGTERM or from the keyboard."""
-    try:
-        yield
-    except SystemExit:
-        if trainer.is_global_zero:
-            done = data.num_batches - len(data.remaining())
-            Console(stderr=True).print(
-                f"Stopped: {done} of {data.num_batches} batches are on disk; the same command "
-                "continues.",
-                soft_wrap=True,
-            )
-        raise

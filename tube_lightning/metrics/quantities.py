@@ -24,6 +24,7 @@ from tube_lightning.bounds import (
     tube_terms,
     tvo_upper,
 )
+from tube_lightning.checks import check_whole_number
 from tube_lightning.score_files import RegimeScores
 
 
@@ -41,9 +42,7 @@ class EstimatorSettings:
         if type(beta) not in (int, float) or not 1 <= beta < math.inf:
             raise ValueError(f"cubo_beta: expected a number of at least 1, got {beta!r}")
         for name in ("tvo_partitions", "isvgb_pairs"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+            check_whole_number(name, getattr(self, name), least=1)
 
 
 @dataclass(frozen=True)

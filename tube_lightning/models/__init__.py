@@ -9,7 +9,7 @@ from tube_lightning.models.checkpoints import (
     save_checkpoint,
 )
 from tube_lightning.models.dit import DiT, DiTConfig
-from tube_lightning.models.fingerprint import weights_sha256
+from tube_lightning.models.fingerprint import model_identity
 from tube_lightning.models.protocols import AutoregressiveModel, BlockModel, NoisyRows
 from tube_lightning.models.tokens import check_tokens
 
@@ -24,7 +24,7 @@ __all__ = [
     "check_vocabularies",
     "load_arm",
     "load_block_model",
+    "model_identity",
     "read_checkpoint",
     "save_checkpoint",
-    "weights_sha256",
 ]

@@ -1,5 +1,6 @@
 """Models with an exact left-to-right likelihood."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ class DiTARM(nn.Module):
         return self.config.vocab_size
 
     @property
+    def max_length(self) -> int:
+        """Longest sequence the model was made for."""
+        return self.config.model_length
+
+    @property
     def trunk(self) -> Trunk:
         """The network, on the device of this module."""
         return self.frozen.constants
@@ -64,7 +70,7 @@ class DiTARM(nn.Module):
         check_tokens(
             tokens,
             vocab_size=config.vocab_size,
-            max_length=config.model_length,
+            max_length=self.max_length,
             mask_id=config.mask_id,
         )
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -81,7 +87,7 @@ class DiTARM(nn.Module):
 
 
 class TransformersARM(nn.Module):
-    """Any causal language model of transformers."""
+    """Any causal language model of transformers, in the dtype that it was loaded with."""
 
     model: Any
 
@@ -147,7 +153,8 @@ class TransformersARM(nn.Module):
         """Return log p(x[t + 1] | x[..t]) for every t, in fp32."""
         check_tokens(tokens, vocab_size=self.vocab_size, max_length=self.max_length)
         sequences = max(1, _MAX_LOGITS // (tokens.shape[1] * self.vocab_size))
-        log_probs = torch.cat([self._some_log_probs(some) for some in tokens.split(sequences)])
+        with torch.autocast(tokens.device.type, enabled=False):
+            log_probs = torch.cat([self._some_log_probs(some) for some in tokens.split(sequences)])
         _check_finite(log_probs)
         return log_probs
 
@@ -156,3 +163,9 @@ class TransformersARM(nn.Module):
         logits: Tensor = self.model(tokens, use_cache=False).logits[:, :-1].float()
         true = logits.gather(-1, tokens[:, 1:, None]).squeeze(-1)
         return true - logits.logsumexp(dim=-1)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TransformersARM":
+        """Follow a trainer to its device, never to its precision."""
+        device = fn(torch.empty(0)).device
+        super()._apply(lambda tensor: tensor.to(device), recurse)  # type: ignore[no-untyped-call]
+        return self

@@ -21,21 +21,29 @@ def read_training_checkpoint(path: Path, weights: str) -> tuple[dict[str, Any], 
     if weights not in ("ema", "raw"):
         raise ValueError(f"weights: expected 'ema' or 'raw', got {weights!r}")
     with open_archive(path) as archive:
-        content = archive.content
-        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
-            raise ValueError(
-                f"{path}: expected a training checkpoint with a state_dict, found none"
-            )
-        stored = _named_tensors(path, content["state_dict"])
-        known = _from_shapes(path, stored)
-        hyper_parameters = content.get("hyper_parameters")
-        if isinstance(hyper_parameters, dict):
-            known |= _from_hyper_parameters(path, hyper_parameters.get("config"))
+        known, stored = _described(path, archive.content)
         if weights == "ema":
-            stored = _averaged(path, stored, content.get("ema"))
+            stored = _averaged(path, stored, archive.content.get("ema"))
         # copies, as no two parameters may share memory
         contiguous = torch.contiguous_format
         return known, {n: t.read().clone(memory_format=contiguous) for n, t in stored.items()}
+
+
+def training_checkpoint_sizes(path: Path) -> dict[str, Any]:
+    """Read what can be known of ``DiTConfig``, without the weights."""
+    with open_archive(path) as archive:
+        return _described(path, archive.content)[0]
+
+
+def _described(path: Path, content: Any) -> tuple[dict[str, Any], dict[str, StoredTensor]]:  # noqa: ANN401
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise ValueError(f"{path}: expected a training checkpoint with a state_dict, found none")
+    stored = _named_tensors(path, content["state_dict"])
+    known = _from_shapes(path, stored)
+    hyper_parameters = content.get("hyper_parameters")
+    if isinstance(hyper_parameters, dict):
+        known |= _from_hyper_parameters(path, hyper_parameters.get("config"))
+    return known, stored
 
 
 def _named_tensors(path: Path, state_dict: dict[Any, Any]) -> dict[str, StoredTensor]:

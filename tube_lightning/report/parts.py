@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from tube_lightning.checks import check_whole_number
 from tube_lightning.report.schema import RunRecord
 from tube_lightning.score_files import BlockScores, ScoreFiles
 
@@ -41,8 +42,8 @@ class RunParts:
         num_orderings: int | None = None,
         patience: float = 0.0,
     ) -> None:
-        if num_orderings is not None and num_orderings < 1:
-            raise ValueError(f"num_orderings: expected at least 1, got {num_orderings}")
+        if num_orderings is not None:
+            check_whole_number("num_orderings", num_orderings, least=1)
         self.files = ScoreFiles(directory / SCORES_FOLDER)
         self.num_batches, self.num_orderings = num_batches, num_orderings
         self._wait_for_all(patience)

@@ -1,7 +1,6 @@
 """A checkpoint in, a file of samples out: what ``python sample.py`` does."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from tube_lightning.data import TextTokenizer, check_fits, load_tokenizer
 from tube_lightning.demo import demo_checkpoint
-from tube_lightning.models import load_block_model, weights_sha256
+from tube_lightning.models import load_block_model, model_identity
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
 from tube_lightning.sampling.sequences import sample_sequences
@@ -67,7 +66,7 @@ def write_samples(
     start = texts.eos_id if texts.bos_id is None else texts.bos_id
     given = [] if start is None else [start]
     settings = options | {"equal_chunks": equal_chunks, "tokenizer": tokenizer, "given": given}
-    settings |= {"model": asdict(model.config), "weights_sha256": weights_sha256(model)}
+    settings |= {"model": model_identity(model)}
     options |= {"steps": _regime(steps, equal_chunks), "prompt": torch.tensor(given).long()}
     draw = partial(sample_sequences, model, **options)
     draw()  # draws nothing yet, but refuses bad options before the folder of parts is theirs

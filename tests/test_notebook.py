@@ -1,0 +1,113 @@
+"""evaluate() on objects: what people pass by mistake, and which scores belong to which model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.networks import LENGTH, VOCAB, random_network, random_tokens
+from tube_lightning import evaluate
+from tube_lightning.data import TokenBlocks
+from tube_lightning.evaluator import Protocol
+from tube_lightning.evaluator.compatibility import check_models
+from tube_lightning.models import BlockDiffusion, load_arm, load_block_model
+
+FIXTURES = Path(__file__).parent / "fixtures"
+IDS = [[3, 3, 22, 37, 33, 26, 19, 3], [37, 18, 17, 11, 38, 36, 19, 25]]
+QUICK = Protocol(num_orderings=2, nfe=[])
+
+
+class Uniform:
+    """A user's own model: every token has one log-probability, and there are no weights."""
+
+    mask_id, vocab_size, block_size, max_length = 40, 41, 4, 8
+
+    def __init__(self, log_prob):
+        self.log_prob = log_prob
+
+    def encode(self, tokens):
+        return None
+
+    def log_probs(self, context, rows):
+        return torch.full((int(rows.needed.sum()),), self.log_prob)
+
+
+def exact(model, tokens=IDS, **options):
+    results = evaluate(model, torch.tensor(tokens), protocol=QUICK, show=False, **options)
+    return results["regimes"]["ao_arm"]["exact"]["nats_per_token"]
+
+
+def test_paths_arrays_and_lists_are_what_objects_and_tensors_are():
+    model, arm = FIXTURES / "bd3lm_block4", FIXTURES / "ar"
+    loaded = evaluate(
+        load_block_model(model), torch.tensor(IDS), arm=load_arm(arm), protocol=QUICK, show=False
+    )
+    for tokens in (IDS, np.array(IDS)):
+        got = evaluate(model, tokens, arm=arm, protocol=QUICK, show=False)
+        assert got["regimes"] == loaded["regimes"]
+        assert got["arm"] == loaded["arm"]
+
+
+@pytest.mark.parametrize("tokens", [IDS[0], [IDS]])
+def test_tokens_have_two_axes(tokens):
+    with pytest.raises(ValueError, match=r"tokens: expected \[sequences, length\], got shape"):
+        evaluate(Uniform(-1.0), tokens, show=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "arms", "match"),
+    [
+        (None, {}, "model: expected a BlockModel, got NoneType"),
+        (nn.Linear(2, 2), {}, "model: expected a BlockModel, got Linear"),
+        (Uniform(-1.0), {"arm": Uniform(-1.0)}, "arm: expected an AutoregressiveModel, got Uni"),
+    ],
+)
+def test_what_is_no_model_is_named(model, arms, match):
+    with pytest.raises(TypeError, match=match):
+        check_models(model, arms, TokenBlocks(torch.tensor(IDS), "ids", "none"))
+
+
+def test_an_arm_for_shorter_sequences_is_named():
+    blocks = TokenBlocks(torch.zeros(2, 28, dtype=torch.int64), "ids", "none")
+    model = Uniform(-1.0)
+    model.max_length = 28
+    with pytest.raises(ValueError, match=r"for sequences of 28 tokens, got one for at most 24"):
+        check_models(model, {"arm": load_arm(FIXTURES / "ar")}, blocks)
+
+
+def test_the_mask_token_is_found_before_a_directory_is_claimed(tmp_path):
+    masked = [IDS[0], [*IDS[1][:-1], 40]]
+    with pytest.raises(ValueError, match=r"mask id 40, got 40 in sequence 1 at position 7"):
+        exact(Uniform(-1.0), masked, output_dir=tmp_path / "run", batch_size=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_scores_of_a_model_that_cannot_be_told_are_not_given_to_another(tmp_path):
+    assert exact(Uniform(-1.0), output_dir=tmp_path) == pytest.approx(-1.0)
+    with pytest.raises(ValueError, match=r"whether they are of this model cannot be told"):
+        exact(Uniform(-2.0), output_dir=tmp_path)
+
+
+def test_a_model_may_say_which_it_is(tmp_path):
+    one, two = Uniform(-1.0), Uniform(-2.0)
+    one.fingerprint, two.fingerprint = "uniform -1", "uniform -2"
+    for _ in range(2):
+        assert exact(one, output_dir=tmp_path) == pytest.approx(-1.0)
+    with pytest.raises(ValueError, match=r"models\.model\.weights_sha256: there"):
+        exact(two, output_dir=tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("block_size", 8), ("n_heads", 1)])
+def test_the_same_weights_in_another_network_are_another_model(tmp_path, name, value):
+    network = random_network(4)
+    trunk = network.folded().frozen()
+    assert network.config.vocab_size == VOCAB
+    tokens = random_tokens(2).tolist()
+    exact(BlockDiffusion(network.config, trunk), tokens, output_dir=tmp_path)
+    other = replace(network.config, **{name: value})
+    with pytest.raises(ValueError, match=rf"models\.model\.{name}: there \d, now {value}"):
+        exact(BlockDiffusion(other, trunk), tokens, output_dir=tmp_path)
+    assert network.config.model_length == LENGTH

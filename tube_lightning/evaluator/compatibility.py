@@ -1,0 +1,33 @@
+"""Which models and texts go together."""
+
+from collections.abc import Mapping
+
+from tube_lightning.data import TokenBlocks
+from tube_lightning.models import (
+    AutoregressiveModel,
+    BlockModel,
+    check_tokens,
+    check_vocabularies,
+)
+
+
+def check_models(network: object, arms: Mapping[str, object], blocks: TokenBlocks) -> None:
+    """Refuse what is no model, and models that cannot read the text."""
+    if not isinstance(network, BlockModel):
+        raise TypeError(f"model: expected a BlockModel, got {type(network).__name__}")
+    check_tokens(
+        blocks.tokens,
+        vocab_size=network.vocab_size,
+        max_length=network.max_length,
+        mask_id=network.mask_id,
+    )
+    for name, arm in arms.items():
+        if not isinstance(arm, AutoregressiveModel):
+            raise TypeError(f"{name}: expected an AutoregressiveModel, got {type(arm).__name__}")
+        check_vocabularies(network, arm)
+        limit = getattr(arm, "max_length", None)
+        if limit is not None and blocks.length > limit:
+            raise ValueError(
+                f"{name}: expected an ARM for sequences of {blocks.length} tokens, got one for at "
+                f"most {limit}: give length=..."
+            )
