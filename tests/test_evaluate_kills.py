@@ -3,12 +3,25 @@
 import os
 import random
 import resource
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from evaluation_runs import error_line, parts, run, start, values, without_bar, write_tokens
+from evaluation_runs import (
+    QUIET,
+    ROOT,
+    error_line,
+    parts,
+    run,
+    start,
+    values,
+    without_bar,
+    write_tokens,
+)
 
 pytestmark = pytest.mark.slow
 NUM_BATCHES = 60
@@ -38,6 +51,17 @@ def wait_for_parts(process, directory, number):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def wait_for_child(process):
+    """Wait until a process has started another, and return that one's id."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 120
+    while not (found := children.read_text().split()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return int(found[0])
 
 
 def kill_group(process):
@@ -103,17 +127,13 @@ def test_sigterm_stops_after_the_batch(folder, options, whole, devices):
 
 def test_sigterm_before_the_first_batch_ends_all_processes(folder, options):
     process = start(folder, *options, "output_dir=early", "trainer.devices=2")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 120
-    while not (others := children.read_text().split()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    child = wait_for_child(process)
     time.sleep(0.5)
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
-    while any(Path(f"/proc/{other}/status").exists() for other in others):
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{child}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -132,6 +152,33 @@ def test_a_process_that_dies_ends_the_run(folder, options, whole):
     assert values(folder / "orphans") == whole
 
 
+def test_another_run_may_finish_while_processes_start(folder, options, whole):
+    """The parent saw a batch that remains, its child sees none: neither waits for ever."""
+    run(folder, *options, "output_dir=two")
+    part, hidden = folder / "two" / "scores" / "batch_000001.parquet", folder / "hidden"
+    shutil.move(part, hidden)
+    process = start(folder, *options, "output_dir=two", "trainer.devices=2")
+    wait_for_child(process)
+    shutil.move(hidden, part)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert values(folder / "two") == whole
+
+
+def test_processes_of_torchrun_score_once_and_report_again(folder, options, whole):
+    script = [str(ROOT / "evaluate.py"), *options, "output_dir=torchrun", "trainer.devices=2"]
+    for _ in range(2):
+        subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *script],
+            cwd=folder,
+            env=os.environ | QUIET,
+            check=True,
+            capture_output=True,
+            timeout=300,
+        )
+        assert values(folder / "torchrun") == whole
+
+
 def test_a_full_disk_is_named(folder, options):
     """No file may grow beyond 4 KiB: settings fit, scores do not."""
 
@@ -140,6 +187,6 @@ def test_a_full_disk_is_named(folder, options):
 
     _, err = run(folder, *options, "output_dir=full", code=1, preexec_fn=limit)
     last = error_line(err)
-    assert last.startswith("OSError: full/scores/batch_000000.parquet: cannot be written: ")
+    assert last.startswith("error: full/scores/batch_000000.parquet: cannot be written: ")
     assert "File too large" in last
     assert not parts(folder / "full")

@@ -19,8 +19,10 @@ def decides_alone(trainer: lightning.Trainer) -> bool:
     Processes may see the directory in different states. Those that are there all go on, and rank 0
     tells them what remains.
     """
-    starts_others = trainer.strategy.launcher is not None and trainer.global_rank == 0
-    return trainer.world_size == 1 or starts_others
+    if trainer.world_size == 1:
+        return True
+    environment = trainer._accelerator_connector.cluster_environment
+    return trainer.is_global_zero and not environment.creates_processes_externally
 
 
 @contextmanager
