@@ -72,8 +72,10 @@ def focus(axes: Axes, values: Iterable[float], centre: float, widest: float) -> 
 def named_level(axes: Axes, title: str, ppl: float) -> str:
     """Label a level line; say so where it is outside of the plot."""
     low, high = axes.get_ylim()
+    if ppl < 1:
+        return f"{title}: below 1 (tells nothing)"
     where = ", below the plot" if ppl < low else ", above the plot" if ppl > high else ""
-    return f"{title}: {'below 1' if ppl < 1 else ppl_text(ppl)}{where}"
+    return f"{title}: {ppl_text(ppl)}{where}"
 
 
 def mark_below(

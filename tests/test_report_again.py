@@ -1,0 +1,77 @@
+"""Reports with other settings in the same place, and what a bank of orderings allows to say."""
+
+import pytest
+from report_runs import Run, measured, strict
+
+from tube_lightning.report.__main__ import main
+from tube_lightning.report.figures.canvas import named_level, new_figure
+from tube_lightning.report.rows import caption, legend
+from tube_lightning.report.verdict import verdict_sentence
+from tube_lightning.report.write import write_report
+
+CURVES = {f"{name}.{suffix}" for name in ("convergence", "surrogates") for suffix in ("png", "svg")}
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_figures_that_a_report_has_not_do_not_stay(tmp_path):
+    Run().write(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    assert names(tmp_path / "figures") >= CURVES
+    assert main([str(tmp_path), "--num-orderings", "1"]) == 0
+    assert names(tmp_path / "figures") == {"bracket.png", "bracket.svg"}
+
+
+def test_the_table_names_the_command_that_makes_it(tmp_path):
+    Run().write(tmp_path)
+    assert main([str(tmp_path), "--num-orderings", "4", "--cubo-beta", "3"]) == 0
+    first = (tmp_path / "table.tex").read_text().splitlines()[0]
+    command = f"python -m tube_lightning.report {tmp_path} --cubo-beta 3.0 --num-orderings 4"
+    assert first == f"% {command}"
+    assert main([str(tmp_path)]) == 0
+    first = (tmp_path / "table.tex").read_text().splitlines()[0]
+    assert first == f"% python -m tube_lightning.report {tmp_path}"
+
+
+@pytest.fixture(scope="module")
+def of_a_bank(tmp_path_factory):
+    run = Run(bank=True, elbo_seeds=3)
+    folder = run.write(tmp_path_factory.mktemp("bank"), exact=False, arm=False)
+    record = strict((folder / "run.json").read_text())
+    protocol = {**record["protocol"], "bank": True, "elbo_seeds": 3}
+    run.write(folder, exact=False, arm=False, protocol=protocol)
+    return write_report(folder, show=False)
+
+
+def test_a_bank_bounds_its_own_mean(of_a_bank):
+    assert "one bank of orderings: >= holds in expectation for the mean" in legend(of_a_bank)[0]
+    assert "(TUBE of one bank of orderings) and at most" in of_a_bank["verdict"]
+    assert "over 4 re-seeds (3 seeds for the ELBO)" in caption(of_a_bank)
+
+
+def test_fresh_orderings_bound_the_likelihood(tmp_path):
+    sentence = verdict_sentence(measured(Run(arm_shift=3.0), tmp_path, exact=False))
+    assert "(TUBE) (difference" in sentence
+
+
+def test_an_estimator_that_is_not_there_is_explained(tmp_path):
+    Run().write(tmp_path, estimators={"cubo_beta": 2.0, "tvo_partitions": 7, "isvgb_pairs": 3})
+    results = write_report(tmp_path, show=False)
+    assert "IS-VG-B needs a multiple of 6 orderings." in legend(results)
+
+
+@pytest.mark.parametrize(
+    ("ppl", "label"),
+    [
+        (5.0, "ARM: 5.0000"),
+        (3.0, "ARM: 3.0000, below the plot"),
+        (70.0, "ARM: 70.00, above the plot"),
+        (0.2, "ARM: below 1 (tells nothing)"),
+    ],
+)
+def test_levels_outside_of_the_plot_say_so(ppl, label):
+    _, axes = new_figure("levels")
+    axes.set_ylim(4.0, 6.0)
+    assert named_level(axes, "ARM", ppl) == label
