@@ -6,7 +6,7 @@
 Same bytes for all: token 0 of every sequence is given and not counted. ARMs are exact, and so are
 block models up to blocks of 8, by the lattice of revealed sets. Larger blocks have a bracket from
 sampled orderings. What costs little is scored on all sequences; everything is scored on the same
-few of them, evenly spaced, which are the numbers to compare. A few minutes on two cores.
+few of them, evenly spaced, which are the numbers to compare.
 """
 
 import argparse

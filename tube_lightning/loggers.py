@@ -6,7 +6,7 @@ from pathlib import Path
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from tube_lightning.report import Estimate, Results
+from tube_lightning.report import FIGURES_FOLDER, Estimate, Results
 
 _NO_LOGIN_NEEDED = ("offline", "dryrun", "disabled")
 _COLUMNS = ("regime", "estimator", "ppl", "ci95_low", "ci95_high", "nats_per_token")
@@ -58,7 +58,7 @@ def publish(loggers: Iterable[Logger], results: Results, directory: Path) -> Non
             logger.log_hyperparams(results["config"])
             logger.experiment.summary.update(_summary(results))
             logger.log_table("results", [*_COLUMNS, *_GUARANTEES], _rows(results))
-            for figure in sorted(directory.glob("figures/*.png")):
+            for figure in sorted(directory.glob(f"{FIGURES_FOLDER}/*.png")):
                 logger.log_image(f"figures/{figure.stem}", [str(figure)])
 
 

@@ -30,7 +30,7 @@ from tube_lightning.models import (
     BlockModel,
     model_identity,
 )
-from tube_lightning.report import Results, check_paper_table, write_report
+from tube_lightning.report import FIGURES_FOLDER, Results, check_paper_table, write_report
 from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
 from tube_lightning.score_files import ScoreFiles
 
@@ -173,9 +173,12 @@ def _described(blocks: TokenBlocks) -> dict[str, Any]:
 
 
 def _write_run_file(directory: Path, run: dict[str, Any]) -> None:
-    """Tell the report what was scored, and clear away what killed runs left half-written."""
-    for folder in (directory, *filter(Path.is_dir, directory.iterdir())):
-        for leftover in folder.glob(f".*{UNFINISHED}"):
+    """Tell the report what was scored, and clear away what killed runs left half-written.
+
+    Not in the directory itself: other ranks may be claiming it at this moment.
+    """
+    for folder in (SCORES_FOLDER, FIGURES_FOLDER):
+        for leftover in (directory / folder).glob(f".*{UNFINISHED}"):
             leftover.unlink(missing_ok=True)
     versions = {"python": python_version(), **{name: version(name) for name in _PACKAGES}}
     with finished_file(directory / RUN_FILE) as unfinished:

@@ -3,6 +3,13 @@
 from tube_lightning.report.estimates import InconsistentBoundsError
 from tube_lightning.report.paper_tables import check_paper_table
 from tube_lightning.report.schema import Estimate, Results
-from tube_lightning.report.write import write_report
+from tube_lightning.report.write import FIGURES_FOLDER, write_report
 
-__all__ = ["Estimate", "InconsistentBoundsError", "Results", "check_paper_table", "write_report"]
+__all__ = [
+    "FIGURES_FOLDER",
+    "Estimate",
+    "InconsistentBoundsError",
+    "Results",
+    "check_paper_table",
+    "write_report",
+]
