@@ -1,4 +1,4 @@
-"""Names that every docstring example may use without importing them."""
+"""What tests share: the environment, and names that docstring examples need not import."""
 
 import os
 from typing import Any
@@ -21,3 +21,9 @@ import tube_lightning.bounds
 def _example_names(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace["torch"] = torch
     doctest_namespace["elbo_k"] = tube_lightning.bounds.elbo_k
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the slow part of a report where it is not what is tested."""
+    monkeypatch.setattr("tube_lightning.report.write._write_figures", lambda *_: None)

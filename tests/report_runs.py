@@ -65,7 +65,13 @@ class Run:
             "config": {"batch_size": 2},
             "data": {"source": "tiny_text", "tokenizer": "byte", "token_sha256": "ab12"},
             "model": {"checkpoint": "tiny", "block_size": SIZE},
-            "protocol": {"num_orderings": NUM, "seed": 3, "num_reseeds": 4 if self.bank else 0},
+            "protocol": {
+                "num_orderings": NUM,
+                "seed": 3,
+                "bank": self.bank,
+                "num_reseeds": 4 if self.bank else 0,
+                "elbo_seeds": self.elbo_seeds,
+            },
             "estimators": ESTIMATORS,
             "num_batches": num_batches,
         }

@@ -197,6 +197,12 @@ def test_what_is_wrong_is_told_before_weights_are_read(
     assert not (tmp_path / "run").exists()
 
 
+def test_values_of_another_type_are_named(tmp_path):
+    """In a process of its own, where no annotation is checked."""
+    _, err = run(tmp_path, *write_tokens(tmp_path, 2), "protocol.nfe=3", code=1)
+    assert "nfe: expected a list of numbers of steps, got 3" in err
+
+
 def test_a_training_checkpoint_tells_its_sizes(monkeypatch, tmp_path):
     options = [*write_tokens(tmp_path, 2), "batch_size=2"]
     for name in ("bd3lm_block4", "bd3lm_block4/last.ckpt"):

@@ -8,18 +8,12 @@ import pytest
 import torch
 from report_runs import NUM, T95_OF_FIVE, WAYS, Run, measured, strict
 
-from tube_lightning.report import parts, write, write_report
+from tube_lightning.report import parts, write_report
 from tube_lightning.report.__main__ import main
 from tube_lightning.report.estimates import regime_estimates
 from tube_lightning.report.parts import RunParts
 from tube_lightning.report.tails import GapTail
 from tube_lightning.score_files import RegimeScores
-
-
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Leave out the slow part where it is not what is tested."""
-    monkeypatch.setattr(write, "_write_figures", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +204,7 @@ def test_the_file_of_another_batch_is_refused(run, tmp_path, capsys):
 
 
 def test_a_bank_is_not_cut(tmp_path, capsys):
-    bank = Run(bank=True)
-    protocol = {**bank.record(3)["protocol"], "bank": True}
-    bank.write(tmp_path, protocol=protocol)
+    Run(bank=True).write(tmp_path)
     assert main([str(tmp_path), "--num-orderings", "4"]) == 2
     assert "expected none for blocks that share a bank" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import statistics
 import pytest
 from report_runs import NUM, T95_OF_FIVE, WAYS, Run, measured, strict
 
-from tube_lightning.report import InconsistentBoundsError, write, write_report
+from tube_lightning.report import InconsistentBoundsError, write_report
 from tube_lightning.report.estimates import check_consistency, regime_estimates
 from tube_lightning.report.intervals import t95
 from tube_lightning.report.verdict import verdict_sentence
@@ -16,12 +16,6 @@ from tube_lightning.report.verdict import verdict_sentence
 @pytest.fixture(scope="module")
 def run():
     return Run()
-
-
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Leave out the slow part where it is not what is tested."""
-    monkeypatch.setattr(write, "_write_figures", lambda *_: None)
 
 
 @pytest.mark.parametrize(

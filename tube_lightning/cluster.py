@@ -1,6 +1,5 @@
 """On a cluster: who starts the processes, and what happens when the scheduler wants them back."""
 
-import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -37,12 +36,14 @@ def check_processes(trainer: L.Trainer) -> None:
     of it.
     """
     num_processes = trainer.num_devices * trainer.num_nodes
-    if cluster_plugins() and int(os.environ["SLURM_NTASKS"]) != num_processes:
-        raise ValueError(
-            f"trainer.devices: expected one process for each of the {os.environ['SLURM_NTASKS']} "
-            f"tasks of this SLURM job, got {trainer.num_devices} devices on {trainer.num_nodes} "
-            f"nodes; start it by srun --ntasks-per-node={trainer.num_devices}, as slurm/*.sbatch do"
-        )
+    for environment in cluster_plugins():
+        if environment.world_size() != num_processes:
+            raise ValueError(
+                f"trainer.devices: expected one process for each of the {environment.world_size()} "
+                f"tasks of this SLURM job, got {trainer.num_devices} devices on "
+                f"{trainer.num_nodes} nodes; start it by srun "
+                f"--ntasks-per-node={trainer.num_devices}, as slurm/*.sbatch do"
+            )
     sweeping = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
     if sweeping and num_processes > 1:
         raise ValueError(

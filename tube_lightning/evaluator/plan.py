@@ -61,11 +61,6 @@ def named_regimes(
     if nfe is None:
         nfe = [1 << power for power in range((block_size - 1).bit_length() + 1)]
         nfe = [min(steps, block_size) for steps in nfe]
-    for name, values in (("nfe", nfe), ("chunks", chunks)):
-        if not isinstance(values, list | tuple):
-            raise ValueError(f"{name}: expected a list of numbers of steps, got {values!r}")
-        for value in values:
-            check_whole_number(name, value, least=1)
     regimes: dict[str, Steps] = {f"nfe_{steps}": steps for steps in nfe}
     regimes[ANY_ORDER] = None
     return regimes | {f"chunks_{steps}": EqualChunks(steps) for steps in chunks}
@@ -98,7 +93,11 @@ class Protocol:
             least["num_orderings"] = 1
         for name, smallest in least.items():
             check_whole_number(name, getattr(self, name), smallest)
-        named_regimes(1, self.nfe, self.chunks)  # raises for steps that mean nothing
+        for name, steps in (("nfe", self.nfe or ()), ("chunks", self.chunks)):
+            if not isinstance(steps, list | tuple):
+                raise ValueError(f"{name}: expected a list of numbers of steps, got {steps!r}")
+            for number in steps:
+                check_whole_number(name, number, least=1)
         if self.exact_max_block_size > MAX_CHUNK_SIZE:
             raise ValueError(
                 f"exact_max_block_size: expected at most {MAX_CHUNK_SIZE}, "

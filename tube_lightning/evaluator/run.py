@@ -31,11 +31,10 @@ from tube_lightning.models import (
     model_identity,
 )
 from tube_lightning.report import FIGURES_FOLDER, Results, check_paper_table, write_report
+from tube_lightning.report.parts import RUN_FILE, SCORES_FOLDER
 from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
 from tube_lightning.score_files import ScoreFiles
 
-SCORES_FOLDER = "scores"
-RUN_FILE = "run.json"
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")

@@ -78,7 +78,7 @@ class CorpusLikelihood(Metric):
         self.sum_token_squares += tokens.square().sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the nats per token, their standard error over sequences, and both numbers.
+        """Return the nats per token, their standard error, and how many tokens and sequences.
 
         The error is that of a ratio of sums (the delta method): NaN for a single sequence.
         """

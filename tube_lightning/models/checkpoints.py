@@ -126,8 +126,6 @@ def read_checkpoint(
         if weights != "ema":
             raise ValueError(f"weights: expected 'ema', got {weights!r}: {source} has no others")
         known, tensors = read_published(source, revision)
-    elif path.suffix in (".safetensors", ".json"):
-        raise ValueError(f"{source}: expected the path of the folder, {path.parent}")
     else:
         known, tensors = read_training_checkpoint(path, weights)
     if known.pop("own_mask_token", None) and mask_id is None:

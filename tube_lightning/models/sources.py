@@ -10,9 +10,13 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def local_file(source: Source) -> Path | None:
-    """Return the source as a path if it is a file."""
+    """Return the path of a file, which must be a training checkpoint; None for any other source."""
     path = Path(source).expanduser()
-    return path if path.is_file() else None
+    if not path.is_file():
+        return None
+    if path.suffix in (".safetensors", ".json"):
+        raise ValueError(f"{source}: expected the path of the folder, {path.parent}")
+    return path
 
 
 def find_file(source: Source, name: str, revision: str | None = None) -> Path:

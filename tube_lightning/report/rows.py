@@ -121,8 +121,8 @@ def legend(results: Results) -> list[str]:
     holding = ">= and <= hold in expectation"
     if results["protocol"].get("num_reseeds"):
         holding = (
-            "All blocks share one bank of orderings: >= holds in expectation for the mean over the "
-            "bank, which ELBO_K is; that it was a lucky bank, no error here tells"
+            "All blocks share one bank of orderings: >= holds in expectation for the bank's mean, "
+            "which is ELBO_K, and <= over draws of the bank; no error here includes its luck"
         )
     lines = [f"{holding}; CUBO, TVO and IS-VG-B (biased) promise nothing."]
     regimes = results["regimes"].values()
