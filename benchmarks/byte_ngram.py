@@ -16,7 +16,7 @@ from jaxtyping import Float64, Int64
 from rich.console import Console
 from rich.table import Table
 
-from tube_lightning.data import TokenBlocks, demo_blocks
+from tube_lightning.data import TokenSequences, demo_sequences
 
 NUM_BYTES = 256
 MAX_ORDER = 5
@@ -102,7 +102,7 @@ def _look_up(
 
 
 def sequence_bits(
-    train: TokenBlocks, heldout: TokenBlocks, max_order: int = MAX_ORDER
+    train: TokenSequences, heldout: TokenSequences, max_order: int = MAX_ORDER
 ) -> Float64[np.ndarray, "orders sequences"]:
     """Return bits per scored byte of each held-out sequence, for orders 1 to ``max_order``.
 
@@ -124,7 +124,7 @@ def main() -> None:
     )
     parser.add_argument("--length", type=int, default=256, help="bytes a sequence (%(default)s)")
     length = parser.parse_args().length
-    train, heldout = demo_blocks("train", length), demo_blocks("heldout", length)
+    train, heldout = demo_sequences("train", length), demo_sequences("heldout", length)
     table = Table(
         title="Byte n-grams, Kneser-Ney, held-out demo text",
         caption=f"trained on {train.num_tokens:,} bytes; scored on {len(heldout)} sequences of "

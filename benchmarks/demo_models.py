@@ -24,11 +24,12 @@ from torch import Tensor
 
 from benchmarks.byte_ngram import sequence_bits
 from tube_lightning.bounds import elbo_k, tube_loo
-from tube_lightning.data import TokenBlocks, demo_blocks
+from tube_lightning.checkpoints import read_checkpoint
+from tube_lightning.data import TokenSequences, demo_sequences
 from tube_lightning.demo import DEMO_CHECKPOINTS, demo_checkpoint
 from tube_lightning.lattice import exact_log_likelihood
-from tube_lightning.models import BlockDiffusion, DiT, read_checkpoint
-from tube_lightning.models.arm import DiTARM
+from tube_lightning.networks import BlockDiffusion, DiT
+from tube_lightning.networks.arm import DiTARM
 from tube_lightning.orderings import block_roles, distinct_sets, reveal_steps, reveal_times
 from tube_lightning.scoring import conditional_table, score_sets
 
@@ -127,7 +128,7 @@ def measure_network(
 
 def measure_ngrams(length: int) -> list[Measured]:
     """Score the baselines on all sequences."""
-    bits = sequence_bits(demo_blocks("train", length), demo_blocks("heldout", length))
+    bits = sequence_bits(demo_sequences("train", length), demo_sequences("heldout", length))
     return [
         Measured(f"byte {order}-gram", "exact", dict(enumerate(bits[order - 1].tolist())))
         for order in NGRAMS
@@ -139,7 +140,7 @@ def trained_folder(runs: Path, name: str) -> Path:
     return runs / name / "model"
 
 
-def print_table(rows: list[Measured], heldout: TokenBlocks, few: list[int]) -> None:
+def print_table(rows: list[Measured], heldout: TokenSequences, few: list[int]) -> None:
     """Print one line an estimator of a model."""
     table = Table(
         title="Held-out demo text, bits per byte (± standard error over sequences)",
@@ -175,7 +176,7 @@ def main() -> None:
     }
     networks = {name: read_checkpoint(folder) for name, folder in folders.items()}
     length = min(network.config.model_length for network in networks.values())
-    heldout = demo_blocks("heldout", length)
+    heldout = demo_sequences("heldout", length)
     if not 2 <= options.sequences <= len(heldout):
         parser.error(f"--sequences: expected 2 to {len(heldout)}, got {options.sequences}")
     few = [i * len(heldout) // options.sequences for i in range(options.sequences)]

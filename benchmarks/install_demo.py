@@ -19,10 +19,10 @@ from rich.progress import track
 
 from benchmarks.demo_models import make_estimator, trained_folder
 from tube_lightning import demo
+from tube_lightning.checkpoints import read_checkpoint, save_checkpoint
+from tube_lightning.checkpoints.published import WEIGHTS_FILE
 from tube_lightning.data import ByteTokenizer
 from tube_lightning.demo import DEMO_CHECKPOINTS
-from tube_lightning.models import read_checkpoint, save_checkpoint
-from tube_lightning.models.published import WEIGHTS_FILE
 
 RECORD_FILE = "recorded.json"
 NUM_ORDERINGS = 8

@@ -25,7 +25,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.naive import two_stream_log_probs
-from tube_lightning.models import BlockDiffusion, DiT, DiTConfig
+from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
 from tube_lightning.scoring import conditional_table, default_token_budget, score_sets
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tube_lightning.models import BlockDiffusion, DiT, DiTConfig
+from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig
 
 VOCAB = 23
 LENGTH = 32

@@ -7,10 +7,10 @@ import pytest
 import torch
 import transformers
 
-from tube_lightning.models.arm import DiTARM, TransformersARM
-from tube_lightning.models.checkpoints import load_arm, load_block_model
-from tube_lightning.models.protocols import AutoregressiveModel
-from tube_lightning.models.tokens import check_tokens
+from tube_lightning.checkpoints.loading import load_arm, load_block_model
+from tube_lightning.networks.arm import DiTARM, TransformersARM
+from tube_lightning.networks.protocols import AutoregressiveModel
+from tube_lightning.networks.tokens import check_tokens
 
 AR = Path(__file__).parent / "fixtures" / "ar"
 
@@ -88,7 +88,7 @@ def test_neighbours_and_the_future_change_nothing(arm, tokens):
 
 def test_pieces_of_the_logits_change_nothing(gpt2, tokens, monkeypatch):
     whole = gpt2.token_log_probs(tokens)
-    monkeypatch.setattr("tube_lightning.models.arm._MAX_LOGITS", 1)
+    monkeypatch.setattr("tube_lightning.networks.arm._MAX_LOGITS", 1)
     torch.testing.assert_close(gpt2.token_log_probs(tokens), whole, atol=1e-5, rtol=0)
 
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tube_lightning.models.arm import DiTARM
-from tube_lightning.models.block_diffusion import BlockDiffusion
-from tube_lightning.models.checkpoints import (
-    check_vocabularies,
+from tube_lightning.checkpoints import (
     load_arm,
     load_block_model,
     read_checkpoint,
     save_checkpoint,
 )
-from tube_lightning.models.dit import DiT, DiTConfig
+from tube_lightning.networks import check_vocabularies
+from tube_lightning.networks.arm import DiTARM
+from tube_lightning.networks.block_diffusion import BlockDiffusion
+from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.scoring import conditional_table
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -158,7 +158,7 @@ def test_a_failed_save_leaves_the_old_files(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr("tube_lightning.models.published.save_file", fail)
+    monkeypatch.setattr("tube_lightning.checkpoints.published.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         save_checkpoint(tmp_path, random_network(BLOCK, 1))
     assert_same(read_checkpoint(tmp_path), random_network(BLOCK))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.networks import LENGTH, VOCAB, random_model, random_network, random_tokens
-from tube_lightning.models import BlockDiffusion, NoisyRows
-from tube_lightning.models.attention import plan_flex
+from tube_lightning.networks import BlockDiffusion, NoisyRows
+from tube_lightning.networks.attention import plan_flex
 
 TOLERANCE = 1e-5
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tube_lightning.data import CORPORA, ByteTokenizer, corpus_blocks, files
+from tube_lightning.data import CORPORA, ByteTokenizer, corpus_sequences, files
 from tube_lightning.data.corpora import find_corpus
 from tube_lightning.data.detokenizers import (
     detokenize_lambada,
@@ -70,13 +70,13 @@ def write_parquet(path, texts, column="text", **options):
     return path
 
 
-def blocks_of(name, path, **options):
+def sequences_of(name, path, **options):
     options = {"length": LENGTH, "vocab_size": VOCAB_SIZE, **options}
-    return corpus_blocks(name, "byte", path=path, **options)
+    return corpus_sequences(name, "byte", path=path, **options)
 
 
-def text_of(blocks):
-    return ByteTokenizer().decode(blocks.tokens.flatten())
+def text_of(sequences):
+    return ByteTokenizer().decode(sequences.tokens.flatten())
 
 
 def whole(text):
@@ -95,9 +95,9 @@ def test_a_local_copy_of_the_repository(tmp_path, name):
     write_parquet(tmp_path / "repository" / right, [raw, "", raw], column)
     if other is not None:
         write_parquet(tmp_path / "repository" / other, ["WRONG SPLIT"], column)
-    blocks = blocks_of(name, tmp_path / "repository")
-    assert text_of(blocks) == whole(text * 2)
-    assert blocks.source == f"{name} ({tmp_path / 'repository'})"
+    sequences = sequences_of(name, tmp_path / "repository")
+    assert text_of(sequences) == whole(text * 2)
+    assert sequences.source == f"{name} ({tmp_path / 'repository'})"
 
 
 @pytest.mark.parametrize("name", EXCERPTS)
@@ -109,8 +109,8 @@ def test_local_files(tmp_path, name, suffix):
         write_parquet(path, [raw, " \n", raw], column)
     else:
         path.write_text("".join(json.dumps({column: row}) + "\n" for row in [raw, " ", raw]))
-    assert text_of(blocks_of(name, path)) == whole(text * 2)
-    apart = blocks_of(name, str(path), per_document=True)
+    assert text_of(sequences_of(name, path)) == whole(text * 2)
+    apart = sequences_of(name, str(path), per_document=True)
     assert apart.num_tokens + apart.num_dropped == 2 * len(text)
 
 
@@ -127,7 +127,7 @@ def test_local_files(tmp_path, name, suffix):
 def test_text_files_as_they_are_published_have_a_document_a_line(tmp_path, corpus, name):
     raw, text = EXCERPTS[corpus]
     (tmp_path / name).write_text(f" \n{raw}\n \n{raw}\n")
-    assert text_of(blocks_of(corpus, tmp_path / name)) == whole(text * 2)
+    assert text_of(sequences_of(corpus, tmp_path / name)) == whole(text * 2)
 
 
 def test_a_file_and_its_repository_give_the_same_tokens(tmp_path):
@@ -135,15 +135,15 @@ def test_a_file_and_its_repository_give_the_same_tokens(tmp_path):
     (tmp_path / "wiki.valid.raw").write_text("".join(f"{line}\n" for line in lines))
     rows = [f"{line}\n" if line else "" for line in lines]  # as the hub has them
     write_parquet(tmp_path / "hub" / LAYOUTS["wikitext2"][0], rows)
-    from_file = blocks_of("wikitext2", tmp_path / "wiki.valid.raw")
-    assert from_file.sha256 == blocks_of("wikitext2", tmp_path / "hub").sha256
+    from_file = sequences_of("wikitext2", tmp_path / "wiki.valid.raw")
+    assert from_file.sha256 == sequences_of("wikitext2", tmp_path / "hub").sha256
     assert text_of(from_file).startswith('= Title =\nHe said: "no".\nThen 1,000')
 
 
 def test_end_of_document_can_be_chosen(tmp_path):
     path = write_parquet(tmp_path / "rows.parquet", ["ab", "cd"])
-    assert text_of(blocks_of("ag_news", path, append_eos=True)) == "ab\0c"
-    assert text_of(blocks_of("openwebtext-split", path, append_eos=False)) == "abcd"
+    assert text_of(sequences_of("ag_news", path, append_eos=True)) == "ab\0c"
+    assert text_of(sequences_of("openwebtext-split", path, append_eos=False)) == "abcd"
 
 
 # ---- the last documents of OpenWebText
@@ -167,8 +167,8 @@ def test_the_last_documents(tmp_path, monkeypatch, count, way):
     assert corpus.last == 100_000
     monkeypatch.setitem(CORPORA, "openwebtext-split", replace(corpus, last=count))
     path = tmp_path if way == "folder" else tmp_path / "plain_text" / "*.parquet"
-    blocks = blocks_of("openwebtext-split", path)
-    assert text_of(blocks) == "".join(f"{n:03}\0" for n in range(max(0, 12 - count), 12))
+    sequences = sequences_of("openwebtext-split", path)
+    assert text_of(sequences) == "".join(f"{n:03}\0" for n in range(max(0, 12 - count), 12))
 
 
 def test_files_before_the_last_documents_are_not_read(tmp_path):
@@ -197,20 +197,20 @@ def test_unknown_names():
     ):
         find_corpus("wikitex2")
     with pytest.raises(ValueError, match=r"corpus: expected one of .*pubmed, got 'xyzzy'$"):
-        corpus_blocks("xyzzy", "byte", length=4, vocab_size=257)
+        corpus_sequences("xyzzy", "byte", length=4, vocab_size=257)
 
 
 @pytest.mark.parametrize("name", EXCERPTS)
 def test_without_the_hub_a_path_is_asked_for(name):
     """The suite sets HF_HUB_OFFLINE: the hub is refused as where there is no network."""
     with pytest.raises(FileNotFoundError, match=f"{name}: .*{CORPORA[name].hub}.*data.path=FILES"):
-        blocks_of(name, None)
+        sequences_of(name, None)
 
 
 def test_a_folder_of_something_else(tmp_path):
     write_parquet(tmp_path / "other" / "rows.parquet", ["text"])
     with pytest.raises(FileNotFoundError, match=r"ptb: cannot load .*the folder .*other; give"):
-        blocks_of("ptb", tmp_path / "other")
+        sequences_of("ptb", tmp_path / "other")
 
 
 @pytest.mark.parametrize("way", ["folder", "file"])
@@ -218,22 +218,22 @@ def test_wrong_column(tmp_path, way):
     file = write_parquet(tmp_path / LAYOUTS["ptb"][0], ["some text"], "body")
     path = tmp_path if way == "folder" else file
     with pytest.raises(ValueError, match="expected a column 'sentence', found 'label', 'body'"):
-        blocks_of("ptb", path)
-    assert text_of(blocks_of("ptb", path, column="body")) == "some tex"
+        sequences_of("ptb", path)
+    assert text_of(sequences_of("ptb", path, column="body")) == "some tex"
 
 
 def test_rows_that_are_no_text(tmp_path):
     write_parquet(tmp_path / LAYOUTS["ptb"][0], [1, 2], "sentence")
     with pytest.raises(ValueError, match="ptb: expected text in the column 'sentence', got int"):
-        blocks_of("ptb", tmp_path)
+        sequences_of("ptb", tmp_path)
 
 
 def test_no_file_is_found_before_a_tokenizer_is_loaded(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.txt: no such file"):
-        corpus_blocks("ptb", "no/tokenizer", path=tmp_path / "no.txt", length=4, vocab_size=9)
+        corpus_sequences("ptb", "no/tokenizer", path=tmp_path / "no.txt", length=4, vocab_size=9)
     (tmp_path / "rows.csv").write_text("a")
     with pytest.raises(ValueError, match=r"rows\.csv: expected a file ending in"):
-        corpus_blocks("ptb", "no/tokenizer", path=tmp_path / "rows.csv", length=4, vocab_size=9)
+        corpus_sequences("ptb", "no/tokenizer", path=tmp_path / "rows.csv", length=4, vocab_size=9)
 
 
 # ---- detokenizers

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tube_lightning.data import ByteTokenizer, pack, read_documents, text_blocks, token_blocks
+from tube_lightning.data import ByteTokenizer, pack, read_documents, text_sequences, token_sequences
 
 TEXTS = ["first text", "second\ntext, longer", "", "third: é"]
 IDS = [[1, 2, 3], [4, 5, 6]]
@@ -60,10 +60,10 @@ def test_many_files_as_given_and_patterns_sorted(tmp_path):
 def test_text_blocks_pack_the_documents(tmp_path, name):
     path = write(tmp_path / name, TEXTS, "text")
     expected = pack(TEXTS, ByteTokenizer(), 7)
-    packed = text_blocks(path, "byte", 7)
+    packed = text_sequences(path, "byte", 7)
     assert packed.sha256 == expected.sha256
     assert packed.source == str(path)
-    without = text_blocks([path, path], ByteTokenizer(), 7, append_eos=False)
+    without = text_sequences([path, path], ByteTokenizer(), 7, append_eos=False)
     assert without.sha256 == pack(TEXTS * 2, ByteTokenizer(), 7, append_eos=False).sha256
     assert without.source == f"{path} and 1 more"
 
@@ -71,22 +71,22 @@ def test_text_blocks_pack_the_documents(tmp_path, name):
 @pytest.mark.parametrize("name", TABLES)
 def test_token_ids_a_row(tmp_path, name):
     path = write(tmp_path / name, IDS, "tokens")
-    blocks = token_blocks([path, path], 7, tokenizer="byte")
-    assert blocks.tokens.tolist() == IDS * 2
-    assert blocks.tokens.dtype == torch.int64
-    assert blocks.tokenizer == "byte"
+    sequences = token_sequences([path, path], 7, tokenizer="byte")
+    assert sequences.tokens.tolist() == IDS * 2
+    assert sequences.tokens.dtype == torch.int64
+    assert sequences.tokenizer == "byte"
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", ">i8"])
 def test_token_ids_of_an_array(tmp_path, dtype):
     np.save(tmp_path / "ids.npy", np.array(IDS, dtype=dtype))
-    assert token_blocks(tmp_path / "ids.npy", 7).tokens.tolist() == IDS
+    assert token_sequences(tmp_path / "ids.npy", 7).tokens.tolist() == IDS
 
 
 def test_ids_of_another_writer_and_of_ours_agree(tmp_path):
     np.save(tmp_path / "ids.npy", np.array(IDS))
-    hashes = {token_blocks(write(tmp_path / name, IDS, "tokens"), 7).sha256 for name in TABLES}
-    assert hashes == {token_blocks(tmp_path / "ids.npy", 7).sha256}
+    hashes = {token_sequences(write(tmp_path / name, IDS, "tokens"), 7).sha256 for name in TABLES}
+    assert hashes == {token_sequences(tmp_path / "ids.npy", 7).sha256}
 
 
 # ---- bad input: every message names the file
@@ -99,7 +99,7 @@ def refuse(path, message, read=read_documents, error=ValueError, **options):
 
 
 def read_ids(path, vocab_size=7):
-    return token_blocks(path, vocab_size).tokens
+    return token_sequences(path, vocab_size).tokens
 
 
 def test_no_file(tmp_path):
@@ -136,7 +136,7 @@ def test_empty_token_file(tmp_path):
 def test_no_document_in_a_file(tmp_path):
     path = write(tmp_path / "rows.parquet", pa.array([], pa.string()), "text")
     with pytest.raises(ValueError, match=r"rows\.parquet: expected at least one document, got non"):
-        text_blocks(path, "byte", 4)
+        text_sequences(path, "byte", 4)
     refuse(
         write(tmp_path / "rows.parquet", pa.array([], pa.list_(pa.int64())), "tokens"),
         "expected at least one sequence, got none",
@@ -205,7 +205,7 @@ def test_ragged_ids(tmp_path):
     with pytest.raises(
         ValueError, match=r"rows\.parquet: expected sequences of 2 tokens as in the"
     ):
-        token_blocks([first, write(path, [[3]], "tokens")], 7)
+        token_sequences([first, write(path, [[3]], "tokens")], 7)
 
 
 @pytest.mark.parametrize("value", ["text", [1.5, 2.0], [], [True, False], [[1], [2]]])

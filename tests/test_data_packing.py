@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tube_lightning.data import ByteTokenizer, TokenBlocks, pack, packing
+from tube_lightning.data import ByteTokenizer, TokenSequences, pack, packing
 
 DOCUMENTS = st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 
@@ -21,8 +21,8 @@ def naive_stream(documents, append_eos=True):
     return stream
 
 
-def blocks(tokens, **changes):
-    return TokenBlocks(torch.tensor(tokens), source="test", tokenizer="byte", **changes)
+def sequences(tokens, **changes):
+    return TokenSequences(torch.tensor(tokens), source="test", tokenizer="byte", **changes)
 
 
 @given(DOCUMENTS, st.integers(1, 6), st.booleans())
@@ -75,9 +75,9 @@ def test_documents_are_consumed_one_at_a_time():
 def test_hash_tells_tokens_and_shape_apart():
     base = [[1, 2], [3, 4]]
     others = [[[1, 2], [3, 5]], [[1, 2, 3, 4]], [[1], [2], [3], [4]], [[2, 1], [3, 4]]]
-    hashes = {blocks(tokens).sha256 for tokens in [base, *others]}
+    hashes = {sequences(tokens).sha256 for tokens in [base, *others]}
     assert len(hashes) == 5
-    assert blocks(base, num_dropped=3).sha256 == blocks(base).sha256
+    assert sequences(base, num_dropped=3).sha256 == sequences(base).sha256
 
 
 def test_hash_is_the_documented_one():
@@ -88,8 +88,8 @@ def test_hash_is_the_documented_one():
 
 def test_hash_of_a_view_is_that_of_its_values():
     tokens = torch.arange(12).reshape(3, 4)
-    view = TokenBlocks(tokens[:, ::2], "test", "byte")
-    assert view.sha256 == blocks(tokens[:, ::2].tolist()).sha256
+    view = TokenSequences(tokens[:, ::2], "test", "byte")
+    assert view.sha256 == sequences(tokens[:, ::2].tolist()).sha256
 
 
 def test_source_and_tokenizer_are_named():
@@ -128,4 +128,4 @@ def test_tokenizer_without_eos():
 
 def test_blocks_without_tokens():
     with pytest.raises(ValueError, match=r"tokens: expected at least one, got shape \(0, 4\)"):
-        TokenBlocks(torch.zeros(0, 4, dtype=torch.int64), "test", "byte")
+        TokenSequences(torch.zeros(0, 4, dtype=torch.int64), "test", "byte")

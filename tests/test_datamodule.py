@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from tube_lightning.data import TokenBlocks, TokenDataModule, TrainingBatches, ValidationBatches
+from tube_lightning.data import TokenDataModule, TokenSequences, TrainingBatches, ValidationBatches
 
 # Lightning 2.6 makes torch 2.13 say so whenever it is given a loader.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
@@ -20,7 +20,7 @@ STEPS_AN_EPOCH = NUM_SEQUENCES // BATCH_SIZE
 def numbered(num_sequences=NUM_SEQUENCES, first=0):
     """Sequences whose first token is their number."""
     numbers = torch.arange(first, first + num_sequences)
-    return TokenBlocks(numbers[:, None].repeat(1, 3), "numbers", "none")
+    return TokenSequences(numbers[:, None].repeat(1, 3), "numbers", "none")
 
 
 def rows(batches):
@@ -131,9 +131,9 @@ def test_bad_batch_sizes_and_seeds():
 @pytest.mark.parametrize("per_rank", [1, 2, 5])
 @pytest.mark.parametrize("num_sequences", range(4, 23))
 def test_validation_takes_every_sequence_once(num_sequences, per_rank, world_size):
-    blocks, batch_size = numbered(num_sequences), per_rank * world_size
+    sequences, batch_size = numbered(num_sequences), per_rank * world_size
     ranks = [
-        ValidationBatches(blocks, batch_size, rank=rank, world_size=world_size)
+        ValidationBatches(sequences, batch_size, rank=rank, world_size=world_size)
         for rank in range(world_size)
     ]
     assert {len(rank) for rank in ranks} == {len(list(rank)) for rank in ranks} == {len(ranks[0])}
@@ -296,7 +296,7 @@ def test_blocks_are_made_once_and_when_needed():
 def test_nothing_to_train_or_validate_on():
     data = TokenDataModule(batch_size=2)
     data.setup("fit")
-    with pytest.raises(ValueError, match="train: expected token blocks to train on, got none"):
+    with pytest.raises(ValueError, match="train: expected token sequences to train on, got none"):
         data.train_dataloader()
     with pytest.raises(ValueError, match=r"validation: .* got none; .*limit_val_batches=0"):
         data.val_dataloader()

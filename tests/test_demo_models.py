@@ -18,8 +18,9 @@ from benchmarks.install_demo import NUM_ORDERINGS, install
 from benchmarks.naive import _forward, _subs, two_stream_log_probs
 from tests import oracles
 from tube_lightning import demo
+from tube_lightning.checkpoints import save_checkpoint
 from tube_lightning.demo import DEMO_CHECKPOINTS, demo_checkpoint
-from tube_lightning.models import DiT, DiTConfig, save_checkpoint
+from tube_lightning.networks import DiT, DiTConfig
 from tube_lightning.orderings import reveal_times
 
 EMBEDDED = Path(demo.__file__).parent

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from benchmarks import byte_ngram
-from tube_lightning.data import ByteTokenizer, TokenBlocks, demo, demo_blocks, demo_documents, pack
+from tube_lightning.data import (
+    ByteTokenizer,
+    TokenSequences,
+    demo,
+    demo_documents,
+    demo_sequences,
+    pack,
+)
 
 SHINGLE = 50
 
@@ -83,12 +90,12 @@ def test_docstrings_of_a_module(tmp_path):
 
 
 def test_blocks_are_the_packed_documents(heldout):
-    blocks = demo_blocks("heldout")
-    assert blocks.length == 256
-    assert blocks.sha256 == pack(heldout, ByteTokenizer(), 256).sha256
-    assert (blocks.source, blocks.tokenizer) == ("demo/heldout", "byte")
-    assert len(blocks) > 100
-    assert demo_blocks("train", 128).num_tokens > 1_000_000
+    sequences = demo_sequences("heldout")
+    assert sequences.length == 256
+    assert sequences.sha256 == pack(heldout, ByteTokenizer(), 256).sha256
+    assert (sequences.source, sequences.tokenizer) == ("demo/heldout", "byte")
+    assert len(sequences) > 100
+    assert demo_sequences("train", 128).num_tokens > 1_000_000
 
 
 def test_unknown_split():
@@ -101,7 +108,7 @@ def test_unknown_split():
 
 def random_blocks(seed, shape, vocabulary=6):
     tokens = np.random.default_rng(seed).integers(0, vocabulary, shape)
-    return TokenBlocks(torch.from_numpy(tokens), "random", "byte")
+    return TokenSequences(torch.from_numpy(tokens), "random", "byte")
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
@@ -131,10 +138,10 @@ def test_bigram_by_hand():
 
 def test_ngrams_find_structure_and_only_inside_a_sequence():
     text = np.tile(np.arange(7), 300)
-    train = TokenBlocks(torch.from_numpy(text[: 256 * 8].reshape(8, 256)), "cycle", "byte")
+    train = TokenSequences(torch.from_numpy(text[: 256 * 8].reshape(8, 256)), "cycle", "byte")
     bits = byte_ngram.sequence_bits(train, train, 3)
     assert bits.shape == (3, 8)
     assert bits[0].mean() == pytest.approx(np.log2(7), abs=0.05)
     assert bits[1].mean() < 0.01
-    shuffled = TokenBlocks(train.tokens.flip(0), "cycle", "byte")
+    shuffled = TokenSequences(train.tokens.flip(0), "cycle", "byte")
     assert byte_ngram.sequence_bits(train, shuffled, 3).mean() == pytest.approx(bits.mean())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tube_lightning.data import ByteTokenizer, text_blocks
+from tube_lightning.data import ByteTokenizer, text_sequences
 from tube_lightning.data.detokenizers import detokenize_lm1b
 
 
@@ -26,6 +26,6 @@ def test_lm1b(raw, text):
 def test_text_blocks_put_each_document_through(tmp_path):
     path = tmp_path / "sentences.txt"
     path.write_text("Yes , sir .\nNo .\n")
-    blocks = text_blocks(path, ByteTokenizer(), 4, lines=True, detokenize=detokenize_lm1b)
+    blocks = text_sequences(path, ByteTokenizer(), 4, lines=True, detokenize=detokenize_lm1b)
     text = ByteTokenizer().decode(blocks.tokens.flatten())
     assert text == "Yes, sir.\0No.\0"[: len(text)]

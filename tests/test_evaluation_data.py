@@ -19,14 +19,14 @@ from omegaconf import OmegaConf
 from tube_lightning.data import (
     CORPORA,
     ByteTokenizer,
-    TokenBlocks,
     TokenDataModule,
+    TokenSequences,
     check_fits,
     cut_documents,
-    demo_blocks,
-    evaluation_blocks,
+    demo_sequences,
+    evaluation_sequences,
     pack,
-    token_blocks,
+    token_sequences,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -69,9 +69,9 @@ def test_first_sequences_of_a_stream(documents, length, most, append_eos):
 @pytest.mark.parametrize("cut", [pack, cut_documents])
 def test_nothing_is_read_beyond_the_last_sequence(cut, most, taken):
     documents = Watched(["abcd", "efghijkl", "mnop", "\0 is refused"])
-    blocks = cut(documents, ByteTokenizer(), 4, max_sequences=most, append_eos=False)
-    assert (len(blocks), documents.taken) == (most, taken)
-    assert blocks.num_dropped == 0
+    sequences = cut(documents, ByteTokenizer(), 4, max_sequences=most, append_eos=False)
+    assert (len(sequences), documents.taken) == (most, taken)
+    assert sequences.num_dropped == 0
 
 
 @pytest.mark.parametrize("cut", [pack, cut_documents])
@@ -96,12 +96,12 @@ def test_each_document_starts_its_own_sequence(documents, length, append_eos, mo
         with pytest.raises(ValueError, match=r"at least one document|at least 2 tokens, got none"):
             cut_documents(documents, ByteTokenizer(), length, **options)
         return
-    blocks = cut_documents(documents, ByteTokenizer(), length, **options)
-    assert blocks.lengths.tolist() == [len(window) for window in scored]
-    assert blocks.tokens.tolist() == [[*w, *[0] * (length - len(w))] for w in scored]
-    assert blocks.num_tokens == sum(map(len, scored))
+    sequences = cut_documents(documents, ByteTokenizer(), length, **options)
+    assert sequences.lengths.tolist() == [len(window) for window in scored]
+    assert sequences.tokens.tolist() == [[*w, *[0] * (length - len(w))] for w in scored]
+    assert sequences.num_tokens == sum(map(len, scored))
     if most is None:
-        assert blocks.num_dropped == sum(len(window) == 1 for window in windows)
+        assert sequences.num_dropped == sum(len(window) == 1 for window in windows)
 
 
 def test_sequences_of_one_token_have_nothing_to_score():
@@ -111,9 +111,9 @@ def test_sequences_of_one_token_have_nothing_to_score():
 
 def test_lengths_enter_the_hash_and_only_then():
     tokens = torch.tensor([[7, 8, 0], [9, 0, 0]])
-    packed = TokenBlocks(tokens, "test", "byte")
-    apart = TokenBlocks(tokens, "test", "byte", lengths=torch.tensor([2, 1]))
-    other = TokenBlocks(tokens, "test", "byte", lengths=torch.tensor([3, 1]))
+    packed = TokenSequences(tokens, "test", "byte")
+    apart = TokenSequences(tokens, "test", "byte", lengths=torch.tensor([2, 1]))
+    other = TokenSequences(tokens, "test", "byte", lengths=torch.tensor([3, 1]))
     assert len({packed.sha256, apart.sha256, other.sha256}) == 3
     values = (2, 3, 7, 8, 0, 9, 0, 0, 2, 1)
     expected = hashlib.sha256(b"".join(v.to_bytes(8, "little") for v in values)).hexdigest()
@@ -132,7 +132,7 @@ def test_lengths_enter_the_hash_and_only_then():
 def test_bad_lengths(lengths, message):
     tokens = torch.tensor([[7, 8, 0], [9, 0, 0]])
     with pytest.raises(ValueError, match=message):
-        TokenBlocks(tokens, "test", "byte", lengths=torch.tensor(lengths))
+        TokenSequences(tokens, "test", "byte", lengths=torch.tensor(lengths))
 
 
 # ---- a user's files
@@ -140,7 +140,7 @@ def test_bad_lengths(lengths, message):
 
 def evaluate(path, **options):
     options = {"tokenizer": "byte", "length": 4, "vocab_size": VOCAB_SIZE, **options}
-    return evaluation_blocks(path, **options)
+    return evaluation_sequences(path, **options)
 
 
 @pytest.fixture
@@ -170,9 +170,9 @@ def test_lines_of_text(tmp_path):
 
 def test_arrays_of_token_ids(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.uint16).reshape(3, 4))
-    blocks = evaluate(tmp_path / "rows.npy", max_sequences=2)
-    assert blocks.tokens.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert (blocks.tokenizer, blocks.num_dropped) == ("byte", 0)
+    sequences = evaluate(tmp_path / "rows.npy", max_sequences=2)
+    assert sequences.tokens.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert (sequences.tokenizer, sequences.num_dropped) == ("byte", 0)
     with pytest.raises(ValueError, match=r"rows\.npy: expected sequences of 6 tokens, got 4"):
         evaluate(tmp_path / "rows.npy", length=6)
 
@@ -181,17 +181,19 @@ def test_arrays_of_token_ids(tmp_path):
 def test_streams_of_token_ids(tmp_path, most, num_rows, dropped):
     np.save(tmp_path / "a.npy", np.arange(6))
     np.save(tmp_path / "b.npy", np.arange(6, 13))
-    blocks = evaluate(str(tmp_path / "*.npy"), max_sequences=most)
-    assert blocks.tokens.flatten().tolist() == list(range(4 * num_rows))
-    assert blocks.num_dropped == dropped
+    sequences = evaluate(str(tmp_path / "*.npy"), max_sequences=most)
+    assert sequences.tokens.flatten().tolist() == list(range(4 * num_rows))
+    assert sequences.num_dropped == dropped
 
 
 def test_samples_as_token_ids(tmp_path):
     path = tmp_path / "samples.parquet"
     pq.write_table(pa.table({"sequence": [0, 1], "tokens": [[1, 2], [3, 4]]}), path)
-    assert token_blocks(path, vocab_size=5, length=2, max_sequences=1).tokens.tolist() == [[1, 2]]
+    assert token_sequences(path, vocab_size=5, length=2, max_sequences=1).tokens.tolist() == [
+        [1, 2]
+    ]
     with pytest.raises(ValueError, match=r"samples\.parquet: expected sequences of 3 tokens, got"):
-        token_blocks(path, vocab_size=5, length=3)
+        token_sequences(path, vocab_size=5, length=3)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_tokenizers_that_do_not_fit(table, vocab_size):
     with pytest.raises(ValueError, match=message):
         evaluate(table, vocab_size=vocab_size)
     with pytest.raises(ValueError, match=message):
-        demo_blocks("heldout", vocab_size=vocab_size)
+        demo_sequences("heldout", vocab_size=vocab_size)
 
 
 # ---- configurations
@@ -287,9 +289,9 @@ def test_a_corpus_is_read_as_its_configuration_says(tmp_path, name):
     config = compose(f"data={name}", f"data.path={path}")
     assert config.data.tokenizer == ("bert-base-uncased" if name == "lm1b-wrap" else "gpt2")
     make = instantiate(config.data.test, tokenizer="byte")
-    blocks = make(length=4, vocab_size=257, max_sequences=1)
-    assert blocks.tokens.shape == (1, 4)
-    assert blocks.source == f"{name} ({path})"
+    sequences = make(length=4, vocab_size=257, max_sequences=1)
+    assert sequences.tokens.shape == (1, 4)
+    assert sequences.source == f"{name} ({path})"
 
 
 def test_text_and_tokens_by_their_configurations(tmp_path):
@@ -309,9 +311,9 @@ def test_text_and_tokens_by_their_configurations(tmp_path):
 
 def test_the_demo_by_its_configuration():
     make = instantiate(compose("data=demo").data.test)
-    blocks = make(length=64, vocab_size=257, max_sequences=3)
-    assert blocks.tokens.shape == (3, 64)
-    assert torch.equal(blocks.tokens, demo_blocks("heldout", 64).tokens[:3])
+    sequences = make(length=64, vocab_size=257, max_sequences=3)
+    assert sequences.tokens.shape == (3, 64)
+    assert torch.equal(sequences.tokens, demo_sequences("heldout", 64).tokens[:3])
     make = instantiate(compose("data=demo", "data.per_document=true").data.test)
     assert make(length=64, vocab_size=257, max_sequences=3).lengths is not None
 
@@ -325,9 +327,9 @@ def test_training_reads_the_files_of_its_roles(tmp_path):
         data = instantiate(compose(*overrides, "batch_size=2").datamodule)
         assert isinstance(data, TokenDataModule)
         data.setup("fit")
-        assert (data.train_blocks.length, data.batch_size) == (9, 2)
-        assert data.train_blocks.source.endswith("train.txt")
-        assert set(data.validation_blocks.tokens[0].tolist()) == {ord("y")}
+        assert (data.train_sequences.length, data.batch_size) == (9, 2)
+        assert data.train_sequences.source.endswith("train.txt")
+        assert set(data.validation_sequences.tokens[0].tolist()) == {ord("y")}
 
 
 @pytest.mark.parametrize("option", GROUP)

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 
 from tests.networks import random_model, random_tokens
-from tube_lightning.data import TokenBlocks
+from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import (
     EvaluationData,
     LikelihoodEvaluation,
@@ -33,7 +33,7 @@ BATCH_SIZE = 2
 def documents():
     tokens = random_tokens(len(LENGTHS), 12)
     tokens[torch.arange(12) >= LENGTHS[:, None]] = 0
-    return TokenBlocks(tokens, "random", "none", lengths=LENGTHS)
+    return TokenSequences(tokens, "random", "none", lengths=LENGTHS)
 
 
 def evaluate(folder, devices=1, callbacks=(), **options):
@@ -76,12 +76,12 @@ def alone(tmp_path_factory):
 
 def test_files_hold_the_scores_of_the_batches(alone):
     folder, _ = alone
-    blocks = documents()
+    text = documents()
     assert ScoreFiles(folder).finished() == [0, 1, 2]
     for number, ids in enumerate([[0, 1], [2, 3], [4]]):
         longest = int(LENGTHS[ids].max())
         roles = sequence_roles(LENGTHS[ids], longest, 4)
-        want = score_batch(random_model(4), {}, blocks.tokens[ids, :longest], roles, ids, PLAN)
+        want = score_batch(random_model(4), {}, text.tokens[ids, :longest], roles, ids, PLAN)
         got = ScoreFiles(folder).read(number)
         assert got.sequences.tolist() == ids
         assert torch.equal(got.num_tokens, want.num_tokens)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.networks import random_model, random_tokens
-from tube_lightning.data import TokenBlocks
+from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import EvaluationData, Protocol, score_batch
 from tube_lightning.evaluator.batches import NO_BATCH
 from tube_lightning.evaluator.plan import (
@@ -164,11 +164,11 @@ def numbered(num_sequences, length=6, lengths=None):
     if lengths is not None:
         tokens[torch.arange(length) >= torch.tensor(lengths)[:, None]] = 0
         lengths = torch.tensor(lengths)
-    return TokenBlocks(tokens, "numbers", "none", lengths=lengths)
+    return TokenSequences(tokens, "numbers", "none", lengths=lengths)
 
 
-def data_of(blocks, folder, batch_size=3):
-    return EvaluationData(blocks, batch_size=batch_size, block_size=4, files=ScoreFiles(folder))
+def data_of(text, folder, batch_size=3):
+    return EvaluationData(text, batch_size=batch_size, block_size=4, files=ScoreFiles(folder))
 
 
 def on_rank(data, rank, world_size, words):
@@ -196,13 +196,13 @@ def finish(folder, *numbers):
 @pytest.mark.parametrize("num_sequences", [1, 9, 10, 14])
 def test_every_batch_exactly_once(tmp_path, num_sequences, world_size, done):
     """With fewer batches than ranks too, where some have turns without a batch."""
-    blocks = numbered(num_sequences)
+    text = numbered(num_sequences)
     num_batches = math.ceil(num_sequences / 3)
     done = [number for number in done if number < num_batches]
     finish(tmp_path, *done)
     words, shares = [], []
     for rank in range(world_size):
-        shares.append(on_rank(data_of(blocks, tmp_path), rank, world_size, words))
+        shares.append(on_rank(data_of(text, tmp_path), rank, world_size, words))
         finish(tmp_path, num_batches - 1)  # rank 0 may finish a batch before the others look
     remaining = [number for number in range(num_batches) if number not in done]
     turns = math.ceil(len(remaining) / world_size)
@@ -227,12 +227,12 @@ def test_every_batch_exactly_once(tmp_path, num_sequences, world_size, done):
 
 
 def test_batches_do_not_depend_on_ranks_or_what_is_done(tmp_path):
-    blocks = numbered(14, lengths=[1, 6, 3, 2, 5, 1, 1, 2, 2, 6, 4, 4, 3, 1])
-    alone = {batch.number: batch for batch in data_of(blocks, tmp_path).test_dataloader()}
+    text = numbered(14, lengths=[1, 6, 3, 2, 5, 1, 1, 2, 2, 6, 4, 4, 3, 1])
+    alone = {batch.number: batch for batch in data_of(text, tmp_path).test_dataloader()}
     finish(tmp_path, 1, 3)
     words = []
     for rank in range(2):
-        for batch in on_rank(data_of(blocks, tmp_path), rank, 2, words):
+        for batch in on_rank(data_of(text, tmp_path), rank, 2, words):
             if batch.sequences:
                 other = alone[batch.number]
                 assert batch.sequences == other.sequences
@@ -241,8 +241,8 @@ def test_batches_do_not_depend_on_ranks_or_what_is_done(tmp_path):
 
 
 def test_documents_are_padded_to_the_longest_of_their_batch(tmp_path):
-    blocks = numbered(5, lengths=[2, 5, 1, 3, 2])
-    first, second = data_of(blocks, tmp_path).test_dataloader()
+    text = numbered(5, lengths=[2, 5, 1, 3, 2])
+    first, second = data_of(text, tmp_path).test_dataloader()
     assert first.tokens.tolist() == [[1, 1, 0, 0, 0], [2, 2, 2, 2, 2], [3, 0, 0, 0, 0]]
     assert first.roles.tolist() == [
         [[1, 0, 2, 2], [2, 2, 2, 2]],

@@ -10,9 +10,10 @@ import torch
 from benchmarks.naive import two_stream_log_probs
 from tests import oracles
 from tests.networks import random_network, random_tokens, state_of
+from tube_lightning.checkpoints import load_arm
 from tube_lightning.evaluator import Protocol, block_scores, score_batch
 from tube_lightning.evaluator.continuous_time import MIN_TIME, hidden_draws
-from tube_lightning.models import BlockDiffusion, load_arm
+from tube_lightning.networks import BlockDiffusion
 from tube_lightning.orderings import EqualChunks
 
 AR = Path(__file__).parent / "fixtures" / "ar"

@@ -8,12 +8,14 @@ import tube_lightning
 ROOT = Path(tube_lightning.__file__).parent
 STAGES = [
     "checks",
+    "records",
     "data",
     "demo",
     "bounds",
     "orderings",
     "lattice",
-    "models",
+    "networks",
+    "checkpoints",
     "scoring",
     "surrogates",
     "rundir",

@@ -10,10 +10,11 @@ from torch import nn
 
 from tests.networks import random_network, random_tokens
 from tube_lightning import evaluate
-from tube_lightning.data import TokenBlocks
+from tube_lightning.checkpoints import load_arm, load_block_model
+from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import Protocol
 from tube_lightning.evaluator.compatibility import check_models
-from tube_lightning.models import BlockDiffusion, load_arm, load_block_model
+from tube_lightning.networks import BlockDiffusion
 
 FIXTURES = Path(__file__).parent / "fixtures"
 IDS = [[3, 3, 22, 37, 33, 26, 19, 3], [37, 18, 17, 11, 38, 36, 19, 25]]
@@ -67,11 +68,11 @@ def test_tokens_have_two_axes(tokens):
 )
 def test_what_is_no_model_is_named(model, arms, match):
     with pytest.raises(TypeError, match=match):
-        check_models(model, arms, TokenBlocks(torch.tensor(IDS), "ids", "none"))
+        check_models(model, arms, TokenSequences(torch.tensor(IDS), "ids", "none"))
 
 
 def test_an_arm_for_shorter_sequences_is_named():
-    blocks = TokenBlocks(torch.zeros(2, 28, dtype=torch.int64), "ids", "none")
+    blocks = TokenSequences(torch.zeros(2, 28, dtype=torch.int64), "ids", "none")
     model = Uniform(-1.0)
     model.max_length = 28
     with pytest.raises(ValueError, match=r"for sequences of 28 tokens, got one for at most 24"):

@@ -7,8 +7,8 @@ import torch
 
 from tests.networks import VOCAB, random_network, random_tokens
 from tube_lightning.lattice import exact_elbo
-from tube_lightning.models import BlockDiffusion, DiT, DiTConfig
-from tube_lightning.models.arm import DiTARM
+from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig
+from tube_lightning.networks.arm import DiTARM
 from tube_lightning.orderings import block_roles
 from tube_lightning.scoring import conditional_table
 from tube_lightning.training import negative_log_likelihood, nelbo

@@ -16,8 +16,8 @@ import omegaconf
 import pytest
 import torch
 
-from tube_lightning.models.pickles import StandIn, read_pickle
-from tube_lightning.models.torch_archive import StoredTensor, open_archive
+from tube_lightning.checkpoints.pickles import StandIn, read_pickle
+from tube_lightning.checkpoints.torch_archive import StoredTensor, open_archive
 
 
 class Color(enum.Enum):

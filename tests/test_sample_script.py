@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tube_lightning.data import token_blocks
-from tube_lightning.models import DiT, DiTConfig, load_block_model, save_checkpoint
+from tube_lightning.checkpoints import load_block_model, save_checkpoint
+from tube_lightning.data import token_sequences
+from tube_lightning.networks import DiT, DiTConfig
 from tube_lightning.orderings import EqualChunks
 from tube_lightning.sampling import sample_file, sample_sequences, write_samples
 
@@ -93,7 +94,7 @@ def test_parquet(checkpoint, tmp_path):
     assert "5 sequences in outputs/samples.parquet" in out
     assert sorted(os.listdir(tmp_path)) == ["outputs"]
     assert os.listdir(tmp_path / "outputs") == ["samples.parquet"]
-    assert torch.equal(token_blocks(path, vocab_size=257).tokens, tokens)  # what train.py reads
+    assert torch.equal(token_sequences(path, vocab_size=257).tokens, tokens)  # what train.py reads
 
 
 def test_jsonl(checkpoint, tmp_path):

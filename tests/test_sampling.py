@@ -7,7 +7,7 @@ import torch
 
 from tests.networks import random_model
 from tube_lightning.lattice import exact_log_likelihood
-from tube_lightning.models import BlockDiffusion, DiT, DiTConfig, NoisyRows
+from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig, NoisyRows
 from tube_lightning.orderings import EqualChunks, block_roles
 from tube_lightning.sampling import draw_tokens, sample_sequences
 from tube_lightning.scoring import conditional_table

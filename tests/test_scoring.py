@@ -10,14 +10,15 @@ import torch
 from benchmarks.naive import one_stream_log_probs, two_stream_log_probs
 from tests.networks import LENGTH, VOCAB, random_model, random_network, random_tokens, state_of
 from tube_lightning.bounds import elbo_k
+from tube_lightning.checkpoints import load_block_model
 from tube_lightning.lattice import (
     exact_elbo,
     exact_log_likelihood,
     score_orderings,
     scored_table,
 )
-from tube_lightning.models import BlockDiffusion, DiT, NoisyRows, load_block_model
-from tube_lightning.models.attention import plan_compiled_flex, plan_flex, plan_grouped
+from tube_lightning.networks import BlockDiffusion, DiT, NoisyRows
+from tube_lightning.networks.attention import plan_compiled_flex, plan_flex, plan_grouped
 from tube_lightning.orderings import (
     EqualChunks,
     RevealedSets,

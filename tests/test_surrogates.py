@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tube_lightning.models import load_arm
+from tube_lightning.checkpoints import load_arm
 from tube_lightning.orderings import EqualChunks, Role, block_roles, reveal_steps
 from tube_lightning.surrogates import block_log_probs, left_to_right_times
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tube_lightning.models import load_arm, load_block_model
+from tube_lightning.checkpoints import load_arm, load_block_model
 
 ROOT = Path(__file__).parent.parent
 TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]

@@ -13,7 +13,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.models import BlockModel, NoisyRows, check_tokens
+from tube_lightning.networks import BlockModel, NoisyRows, check_tokens
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
 
 C = TypeVar("C")

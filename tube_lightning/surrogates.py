@@ -10,7 +10,7 @@ from einops import rearrange
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from tube_lightning.models import AutoregressiveModel
+from tube_lightning.networks import AutoregressiveModel
 from tube_lightning.orderings import Role
 
 

@@ -1,15 +1,15 @@
-"""Text -> token blocks -> batches."""
+"""Text -> token sequences -> batches."""
 
 from typing import TYPE_CHECKING, Any
 
 from tube_lightning.data.batches import TrainingBatches, ValidationBatches
-from tube_lightning.data.blocks import TokenBlocks
-from tube_lightning.data.corpora import CORPORA, Corpus, corpus_blocks
-from tube_lightning.data.demo import demo_blocks, demo_documents, stdlib_docstrings
-from tube_lightning.data.evaluation import evaluation_blocks
-from tube_lightning.data.files import read_documents, text_blocks
+from tube_lightning.data.corpora import CORPORA, Corpus, corpus_sequences
+from tube_lightning.data.demo import demo_documents, demo_sequences, stdlib_docstrings
+from tube_lightning.data.evaluation import evaluation_sequences
+from tube_lightning.data.files import read_documents, text_sequences
 from tube_lightning.data.packing import cut_documents, pack
-from tube_lightning.data.token_files import token_blocks
+from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import (
     ByteTokenizer,
     PretrainedTokenizer,
@@ -27,22 +27,22 @@ __all__ = [
     "Corpus",
     "PretrainedTokenizer",
     "TextTokenizer",
-    "TokenBlocks",
     "TokenDataModule",
+    "TokenSequences",
     "TrainingBatches",
     "ValidationBatches",
     "check_fits",
-    "corpus_blocks",
+    "corpus_sequences",
     "cut_documents",
-    "demo_blocks",
     "demo_documents",
-    "evaluation_blocks",
+    "demo_sequences",
+    "evaluation_sequences",
     "load_tokenizer",
     "pack",
     "read_documents",
     "stdlib_docstrings",
-    "text_blocks",
-    "token_blocks",
+    "text_sequences",
+    "token_sequences",
 ]
 
 

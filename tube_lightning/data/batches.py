@@ -1,4 +1,4 @@
-"""Batches of token blocks: which sequences a step sees, on every rank and after every kill."""
+"""Batches of token sequences: which sequences a step sees, on every rank and after every kill."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from tube_lightning.data.blocks import TokenBlocks
+from tube_lightning.data.sequences import TokenSequences
 
 
 class TrainingBatches:
@@ -24,24 +24,30 @@ class TrainingBatches:
     """
 
     def __init__(
-        self, blocks: TokenBlocks, batch_size: int, *, seed: int, rank: int = 0, world_size: int = 1
+        self,
+        text: TokenSequences,
+        batch_size: int,
+        *,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         _check_batch_size(batch_size, world_size)
-        if len(blocks) < batch_size:
+        if len(text) < batch_size:
             raise ValueError(
-                f"batch_size: expected at most the {len(blocks)} sequences of {blocks.source}, "
+                f"batch_size: expected at most the {len(text)} sequences of {text.source}, "
                 f"got {batch_size}"
             )
         if seed < 0:
             raise ValueError(f"seed: expected a non-negative integer, got {seed}")
-        self.blocks, self.batch_size, self.seed = blocks, batch_size, seed
+        self.text, self.batch_size, self.seed = text, batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.batches_seen = 0
         self._order: tuple[int, Int64[Tensor, " sequences"]] = 0, self._shuffled(0)
 
     def __len__(self) -> int:
         """Count the batches of an epoch."""
-        return len(self.blocks) // self.batch_size
+        return len(self.text) // self.batch_size
 
     def __iter__(self) -> Iterator[Int64[Tensor, "batch length"]]:
         """Yield an epoch's worth of batches, from the first one not yet seen."""
@@ -55,10 +61,10 @@ class TrainingBatches:
             self._order = epoch, self._shuffled(epoch)
         start = position * self.batch_size
         rows = self._order[1][start + self.rank : start + self.batch_size : self.world_size]
-        return self.blocks.tokens[rows]
+        return self.text.tokens[rows]
 
     def _shuffled(self, epoch: int) -> Int64[Tensor, " sequences"]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.blocks))
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.text))
         return torch.from_numpy(order)
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,7 +84,7 @@ class TrainingBatches:
         return {
             "batch_size": self.batch_size,
             "seed": self.seed,
-            "sha256": self.blocks.sha256,
+            "sha256": self.text.sha256,
         }
 
 
@@ -90,25 +96,25 @@ class ValidationBatches:
     """
 
     def __init__(
-        self, blocks: TokenBlocks, batch_size: int, *, rank: int = 0, world_size: int = 1
+        self, text: TokenSequences, batch_size: int, *, rank: int = 0, world_size: int = 1
     ) -> None:
         _check_batch_size(batch_size, world_size)
-        if len(blocks) < world_size:
+        if len(text) < world_size:
             raise ValueError(
-                f"{blocks.source}: expected a sequence for each of {world_size} devices, "
-                f"got {len(blocks)}"
+                f"{text.source}: expected a sequence for each of {world_size} devices, "
+                f"got {len(text)}"
             )
-        self.blocks, self.batch_size = blocks, batch_size
+        self.text, self.batch_size = text, batch_size
         self.rank, self.world_size = rank, world_size
 
     def __len__(self) -> int:
         """Count the batches."""
-        wanted = math.ceil(len(self.blocks) / self.batch_size)
-        return min(wanted, len(self.blocks) // self.world_size)
+        wanted = math.ceil(len(self.text) / self.batch_size)
+        return min(wanted, len(self.text) // self.world_size)
 
     def __iter__(self) -> Iterator[Int64[Tensor, "batch length"]]:
         """Yield this rank's part of each batch."""
-        for batch in self.blocks.tokens.tensor_split(len(self)):
+        for batch in self.text.tokens.tensor_split(len(self)):
             yield batch[self.rank :: self.world_size]
 
 

@@ -7,7 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tube_lightning.data.blocks import TokenBlocks
 from tube_lightning.data.detokenizers import (
     detokenize_lambada,
     detokenize_lm1b,
@@ -15,8 +14,9 @@ from tube_lightning.data.detokenizers import (
     detokenize_scientific_papers,
     detokenize_wikitext,
 )
-from tube_lightning.data.evaluation import document_blocks
+from tube_lightning.data.evaluation import document_sequences
 from tube_lightning.data.files import Paths, find_files, last_documents, name_files, read_documents
+from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.tokenizers import TextTokenizer
 
 _ROWS_A_BATCH = 1024
@@ -90,7 +90,7 @@ CORPORA = {
 }
 
 
-def corpus_blocks(
+def corpus_sequences(
     name: str,
     tokenizer: TextTokenizer | str,
     *,
@@ -101,7 +101,7 @@ def corpus_blocks(
     column: str | None = None,
     per_document: bool = False,
     append_eos: bool | None = None,
-) -> TokenBlocks:
+) -> TokenSequences:
     """Cut a benchmark into sequences: local files, a local copy of its repository, or the hub's.
 
     Blank lines are no documents. ``column`` and ``append_eos`` replace those of the corpus.
@@ -117,7 +117,7 @@ def corpus_blocks(
         place = name_files(files)
         texts = _file_documents(corpus, files, column)
     documents = (text for text in texts if text.strip())
-    return document_blocks(
+    return document_sequences(
         documents if corpus.detokenize is None else map(corpus.detokenize, documents),
         tokenizer,
         length=length,

@@ -9,7 +9,7 @@ split by name alone would leak: of the 50-character windows of the held-out text
 the training text. A training paragraph that has one in common with it is therefore left out (1.6%
 of the bytes), which leaves 0.1%. White space is made uniform before texts are compared.
 
-Both texts differ slightly between Python releases; ``TokenBlocks.sha256`` tells which one it was.
+Both texts differ slightly between Python releases; ``TokenSequences.sha256`` tells which it was.
 """
 
 import ast
@@ -23,8 +23,8 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Literal
 
-from tube_lightning.data.blocks import TokenBlocks
 from tube_lightning.data.packing import cut_documents, pack
+from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.tokenizers import ByteTokenizer, check_fits
 
 Split = Literal["train", "heldout"]
@@ -48,14 +48,14 @@ def demo_documents(split: Split) -> list[str]:
     return [document for document in kept if document]
 
 
-def demo_blocks(
+def demo_sequences(
     split: Split,
     length: int = 256,
     *,
     vocab_size: int | None = None,
     max_sequences: int | None = None,
     per_document: bool = False,
-) -> TokenBlocks:
+) -> TokenSequences:
     """Cut a split of the demo text into sequences of bytes, packed or document by document."""
     tokenizer = ByteTokenizer()
     if vocab_size is not None:

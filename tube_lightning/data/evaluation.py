@@ -1,9 +1,8 @@
-"""The text of an evaluation: a user's files as token blocks, checked before any model is loaded."""
+"""The text of an evaluation: a user's files as sequences, checked before any model is loaded."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tube_lightning.data.blocks import TokenBlocks
 from tube_lightning.data.files import (
     DOCUMENT_SUFFIXES,
     Paths,
@@ -13,13 +12,14 @@ from tube_lightning.data.files import (
     read_documents,
 )
 from tube_lightning.data.packing import cut_documents, pack
-from tube_lightning.data.token_files import token_blocks
+from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import TextTokenizer, check_fits, load_tokenizer
 
 _TOKEN_IDS = ".npy"
 
 
-def evaluation_blocks(
+def evaluation_sequences(
     path: Paths | None,
     tokenizer: TextTokenizer | str,
     *,
@@ -31,21 +31,21 @@ def evaluation_blocks(
     detokenize: Callable[[str], str] | None = None,
     per_document: bool = False,
     append_eos: bool = True,
-) -> TokenBlocks:
+) -> TokenSequences:
     """Cut files into sequences: documents as `read_documents` reads them, or token ids.
 
-    ``.npy`` files hold token ids as `token_blocks` reads them; the tokenizer then only names what
-    they mean.
+    ``.npy`` files hold token ids as `token_sequences` reads them; the tokenizer then only names
+    what they mean.
     """
     files = find_files(path, (*DOCUMENT_SUFFIXES, _TOKEN_IDS))
     if any(file_kind(file) == _TOKEN_IDS for file in files):
         _check_all_ids(files, per_document)
         name = tokenizer if isinstance(tokenizer, str) else tokenizer.name
-        return token_blocks(
+        return token_sequences(
             files, vocab_size, length=length, max_sequences=max_sequences, tokenizer=name
         )
     documents = read_documents(files, column=column, lines=lines)
-    return document_blocks(
+    return document_sequences(
         documents if detokenize is None else map(detokenize, documents),
         tokenizer,
         length=length,
@@ -57,7 +57,7 @@ def evaluation_blocks(
     )
 
 
-def document_blocks(
+def document_sequences(
     documents: Iterable[str],
     tokenizer: TextTokenizer | str,
     *,
@@ -67,7 +67,7 @@ def document_blocks(
     per_document: bool,
     append_eos: bool,
     source: str,
-) -> TokenBlocks:
+) -> TokenSequences:
     """Tokenise documents for a model of ``vocab_size`` ids; pack them, or keep them apart."""
     if isinstance(tokenizer, str):
         tokenizer = load_tokenizer(tokenizer)

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tube_lightning.data.blocks import TokenBlocks
 from tube_lightning.data.packing import pack
+from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.tokenizers import TextTokenizer, load_tokenizer
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -25,7 +25,7 @@ _ROWS_A_BATCH = 1024
 _TEXT_NAME = re.compile(r"^[^.]+$|\.(raw|tokens)$|-\d{5}-of-\d{5}$")
 
 
-def text_blocks(
+def text_sequences(
     paths: Paths,
     tokenizer: TextTokenizer | str,
     length: int,
@@ -34,8 +34,8 @@ def text_blocks(
     lines: bool = False,
     append_eos: bool = True,
     detokenize: Callable[[str], str] | None = None,
-) -> TokenBlocks:
-    """Pack the documents of files into token blocks, each first put through ``detokenize``."""
+) -> TokenSequences:
+    """Pack the documents of files into token sequences, each first put through ``detokenize``."""
     documents = read_documents(paths, column=column, lines=lines)
     if detokenize is not None:
         documents = map(detokenize, documents)

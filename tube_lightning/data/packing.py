@@ -1,4 +1,4 @@
-"""Documents to token blocks: packed into one stream, or each in sequences of its own."""
+"""Documents to token sequences: packed into one stream, or each in sequences of its own."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from tube_lightning.data.blocks import TokenBlocks
+from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.tokenizers import TextTokenizer
 
 _TOKENS_A_BUFFER = 1 << 20
@@ -20,7 +20,7 @@ def pack(
     max_sequences: int | None = None,
     append_eos: bool = True,
     source: str = "documents",
-) -> TokenBlocks:
+) -> TokenSequences:
     """Tokenise documents, join them with EOS after each, and cut the stream into sequences.
 
     Neither the number of cores nor the way documents arrive enters. The remainder that fills no
@@ -28,8 +28,8 @@ def pack(
     ``max_sequences`` are full nothing more is read, and nothing counts as dropped.
 
     >>> from tube_lightning.data import ByteTokenizer
-    >>> blocks = pack(["ab", "cde"], ByteTokenizer(), 3)
-    >>> blocks.tokens.tolist(), blocks.num_dropped
+    >>> sequences = pack(["ab", "cde"], ByteTokenizer(), 3)
+    >>> sequences.tokens.tolist(), sequences.num_dropped
     ([[97, 98, 0], [99, 100, 101]], 1)
     """
     _check_sizes(length, max_sequences, least=1)
@@ -45,7 +45,7 @@ def pack(
     if most is not None and num_tokens >= most:
         num_tokens, num_dropped = most, 0
     tokens = torch.from_numpy(stream[: num_tokens - num_dropped].reshape(-1, length))
-    return TokenBlocks(tokens, source, tokenizer.name, num_dropped)
+    return TokenSequences(tokens, source, tokenizer.name, num_dropped)
 
 
 def cut_documents(
@@ -56,18 +56,18 @@ def cut_documents(
     max_sequences: int | None = None,
     append_eos: bool = True,
     source: str = "documents",
-) -> TokenBlocks:
+) -> TokenSequences:
     """Tokenise documents, and give each sequences of its own; the last of each is padded.
 
     A sequence of one token is dropped and counted in ``num_dropped``: its first token is given, so
     nothing is left to score. Once there are ``max_sequences`` nothing more is read.
 
     >>> from tube_lightning.data import ByteTokenizer
-    >>> blocks = cut_documents(["a", "bcde", "f"], ByteTokenizer(), 3, append_eos=False)
-    >>> blocks.tokens.tolist(), blocks.num_dropped
+    >>> sequences = cut_documents(["a", "bcde", "f"], ByteTokenizer(), 3, append_eos=False)
+    >>> sequences.tokens.tolist(), sequences.num_dropped
     ([[98, 99, 100]], 3)
-    >>> blocks = cut_documents(["a", "bcde"], ByteTokenizer(), 3)
-    >>> blocks.tokens.tolist(), blocks.lengths.tolist()
+    >>> sequences = cut_documents(["a", "bcde"], ByteTokenizer(), 3)
+    >>> sequences.tokens.tolist(), sequences.lengths.tolist()
     ([[97, 0, 0], [98, 99, 100], [101, 0, 0]], [2, 3, 2])
     """
     _check_sizes(length, max_sequences, least=2)
@@ -87,7 +87,7 @@ def cut_documents(
     for number, row in enumerate(rows):
         tokens[number, : row.size] = row
     lengths = torch.tensor([row.size for row in rows])
-    return TokenBlocks(torch.from_numpy(tokens), source, tokenizer.name, num_dropped, lengths)
+    return TokenSequences(torch.from_numpy(tokens), source, tokenizer.name, num_dropped, lengths)
 
 
 def _check_sizes(length: int, max_sequences: int | None, *, least: int) -> None:

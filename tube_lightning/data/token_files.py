@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from tube_lightning.data.blocks import TokenBlocks
 from tube_lightning.data.files import TABLE_SUFFIXES, Paths, find_files, name_files, read_column
+from tube_lightning.data.sequences import TokenSequences
 
 _SUFFIXES = (".npy", *TABLE_SUFFIXES)
 
 
-def token_blocks(
+def token_sequences(
     paths: Paths | None,
     vocab_size: int,
     *,
@@ -21,7 +21,7 @@ def token_blocks(
     max_sequences: int | None = None,
     column: str = "tokens",
     tokenizer: str = "token ids",
-) -> TokenBlocks:
+) -> TokenSequences:
     """Read sequences of token ids, one a row, all of one length.
 
     ``.npy`` files hold integers ``[sequences, length]``; ``.jsonl``, ``.parquet`` and ``.arrow``
@@ -50,7 +50,7 @@ def token_blocks(
         rows = np.concatenate(arrays)
     if max_sequences is not None and len(rows) >= max_sequences:
         rows, num_dropped = rows[:max_sequences], 0
-    return TokenBlocks(torch.from_numpy(rows), name_files(files), tokenizer, num_dropped)
+    return TokenSequences(torch.from_numpy(rows), name_files(files), tokenizer, num_dropped)
 
 
 def _read_ids(path: Path, column: str, *, streams: bool) -> Int64[np.ndarray, "*shape"]:

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from tube_lightning.checks import check_whole_number
-from tube_lightning.data import TokenBlocks
+from tube_lightning.data import TokenSequences
 from tube_lightning.orderings import Role
 from tube_lightning.score_files import ScoreFiles
 
@@ -43,19 +43,19 @@ class EvaluationBatches:
 
     def __init__(
         self,
-        blocks: TokenBlocks,
+        text: TokenSequences,
         batch_size: int,
         block_size: int,
         numbers: Sequence[int],
         remaining: Sequence[int],
     ) -> None:
-        self.blocks, self.batch_size, self.block_size = blocks, batch_size, block_size
+        self.text, self.batch_size, self.block_size = text, batch_size, block_size
         self.numbers, self.remaining = numbers, remaining
 
     @property
     def finished(self) -> list[int]:
         """List the batches that were on disk when this run began."""
-        return sorted(set(range(-(-len(self.blocks) // self.batch_size))) - set(self.remaining))
+        return sorted(set(range(-(-len(self.text) // self.batch_size))) - set(self.remaining))
 
     def __len__(self) -> int:
         """Count the batches."""
@@ -68,14 +68,14 @@ class EvaluationBatches:
 
     def _batch(self, number: int) -> TokenBatch:
         first = number * self.batch_size
-        end = min(first + self.batch_size, len(self.blocks)) if number >= 0 else first
+        end = min(first + self.batch_size, len(self.text)) if number >= 0 else first
         ids = list(range(first, end))
-        if self.blocks.lengths is None:
-            lengths = torch.full((len(ids),), self.blocks.length)
+        if self.text.lengths is None:
+            lengths = torch.full((len(ids),), self.text.length)
         else:
-            lengths = self.blocks.lengths[first:end] if ids else torch.zeros(0, dtype=torch.int64)
-        longest = int(lengths.max()) if ids else self.blocks.length
-        tokens = self.blocks.tokens[first:end, :longest] if ids else torch.zeros(0, longest).long()
+            lengths = self.text.lengths[first:end] if ids else torch.zeros(0, dtype=torch.int64)
+        longest = int(lengths.max()) if ids else self.text.length
+        tokens = self.text.tokens[first:end, :longest] if ids else torch.zeros(0, longest).long()
         return TokenBatch(number, ids, tokens, sequence_roles(lengths, longest, self.block_size))
 
 
@@ -90,17 +90,17 @@ class EvaluationData(lightning.LightningDataModule):
     """
 
     def __init__(
-        self, blocks: TokenBlocks, *, batch_size: int, block_size: int, files: ScoreFiles
+        self, text: TokenSequences, *, batch_size: int, block_size: int, files: ScoreFiles
     ) -> None:
         super().__init__()
         check_whole_number("batch_size", batch_size, least=1)
-        self.blocks, self.batch_size, self.block_size = blocks, batch_size, block_size
+        self.text, self.batch_size, self.block_size = text, batch_size, block_size
         self.files = files
 
     @property
     def num_batches(self) -> int:
         """Count all batches of the text."""
-        return -(-len(self.blocks) // self.batch_size)
+        return -(-len(self.text) // self.batch_size)
 
     def remaining(self) -> list[int]:
         """List the batches that are not on disk."""
@@ -116,4 +116,4 @@ class EvaluationData(lightning.LightningDataModule):
         turns = -(-len(numbers) // world_size)
         mine = numbers[rank::world_size]
         mine += [NO_BATCH] * (turns - len(mine))
-        return EvaluationBatches(self.blocks, self.batch_size, self.block_size, mine, numbers)
+        return EvaluationBatches(self.text, self.batch_size, self.block_size, mine, numbers)

@@ -18,7 +18,7 @@ from tube_lightning.lattice import (
     score_orderings,
     scored_table,
 )
-from tube_lightning.models import AutoregressiveModel, BlockModel
+from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.orderings import (
     EqualChunks,
     RevealedSets,

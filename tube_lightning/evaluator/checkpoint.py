@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tube_lightning.checkpoints import load_arm, load_block_model
+from tube_lightning.checkpoints.published import read_config
+from tube_lightning.checkpoints.sources import Source, local_file
+from tube_lightning.checkpoints.training_checkpoint import training_checkpoint_sizes
 from tube_lightning.demo import demo_checkpoint
-from tube_lightning.models import AutoregressiveModel, BlockDiffusion, load_arm, load_block_model
-from tube_lightning.models.published import read_config
-from tube_lightning.models.sources import Source, local_file
-from tube_lightning.models.training_checkpoint import training_checkpoint_sizes
+from tube_lightning.networks import AutoregressiveModel, BlockDiffusion
 
 _DEMO = "demo:"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from tube_lightning.data import TokenBlocks
-from tube_lightning.models import (
+from tube_lightning.data import TokenSequences
+from tube_lightning.networks import (
     AutoregressiveModel,
     BlockModel,
     check_tokens,
@@ -11,12 +11,12 @@ from tube_lightning.models import (
 )
 
 
-def check_models(network: object, arms: Mapping[str, object], blocks: TokenBlocks) -> None:
+def check_models(network: object, arms: Mapping[str, object], text: TokenSequences) -> None:
     """Refuse what is no model, and models that cannot read the text."""
     if not isinstance(network, BlockModel):
         raise TypeError(f"model: expected a BlockModel, got {type(network).__name__}")
     check_tokens(
-        blocks.tokens,
+        text.tokens,
         vocab_size=network.vocab_size,
         max_length=network.max_length,
         mask_id=network.mask_id,
@@ -26,8 +26,8 @@ def check_models(network: object, arms: Mapping[str, object], blocks: TokenBlock
             raise TypeError(f"{name}: expected an AutoregressiveModel, got {type(arm).__name__}")
         check_vocabularies(network, arm)
         limit = getattr(arm, "max_length", None)
-        if limit is not None and blocks.length > limit:
+        if limit is not None and text.length > limit:
             raise ValueError(
-                f"{name}: expected an ARM for sequences of {blocks.length} tokens, got one for at "
+                f"{name}: expected an ARM for sequences of {text.length} tokens, got one for at "
                 f"most {limit}: give length=..."
             )

@@ -22,7 +22,7 @@ from tube_lightning.metrics import (
     sampled_quantities,
     surrogate_tube,
 )
-from tube_lightning.models import AutoregressiveModel, BlockModel
+from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.score_files import BlockScores, ScoreFiles
 
 

@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tube_lightning.data import TokenBlocks
+from tube_lightning.checkpoints.sources import Source
+from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator.checkpoint import Checkpoint
 from tube_lightning.evaluator.live import LiveValues, quiet_lightning
 from tube_lightning.evaluator.plan import Protocol
 from tube_lightning.evaluator.run import Models, score_and_report
 from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.models import AutoregressiveModel, BlockModel
-from tube_lightning.models.sources import Source
+from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.report import Results
 
 
 def evaluate(
     model: BlockModel[Any] | Source,
-    tokens: Tensor | np.ndarray | Sequence[Any] | TokenBlocks,
+    tokens: Tensor | np.ndarray | Sequence[Any] | TokenSequences,
     *,
     arm: AutoregressiveModel | Source | None = None,
     arm_ft: AutoregressiveModel | Source | None = None,
@@ -54,7 +54,7 @@ def evaluate(
     >>> f"{any_order['exact']['ppl']:.1f} exactly, ARM {results['arm']['ppl']:.1f}"
     '65.3 exactly, ARM 66.1'
     """
-    blocks = tokens if isinstance(tokens, TokenBlocks) else _blocks(tokens)
+    text = tokens if isinstance(tokens, TokenSequences) else _as_sequences(tokens)
     protocol, estimators = protocol or Protocol(), estimators or EstimatorSettings()
     named = {"model": model, "arm": arm, "arm_ft": arm_ft}
     about = {
@@ -75,7 +75,7 @@ def evaluate(
     with quiet_lightning(), tempfile.TemporaryDirectory() as scratch:
         results = score_and_report(
             load,
-            blocks,
+            text,
             protocol=protocol,
             estimators=estimators,
             trainer=trainer or _quiet_trainer(show),
@@ -99,12 +99,12 @@ def _is_source(model: object) -> bool:
     return isinstance(model, str | PathLike)
 
 
-def _blocks(tokens: Tensor | np.ndarray | Sequence[Any]) -> TokenBlocks:
+def _as_sequences(tokens: Tensor | np.ndarray | Sequence[Any]) -> TokenSequences:
     """Take token ids as people have them: a tensor, an array or lists."""
     ids = torch.as_tensor(tokens)
     if ids.ndim != 2:
         raise ValueError(f"tokens: expected [sequences, length], got shape {tuple(ids.shape)}")
-    return TokenBlocks(ids, "tokens", "none")
+    return TokenSequences(ids, "tokens", "none")
 
 
 def _quiet_trainer(show: bool) -> lightning.Trainer:

@@ -12,7 +12,7 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.checks import check_whole_number
-from tube_lightning.data import TokenBlocks
+from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator.batches import EvaluationData
 from tube_lightning.evaluator.checkpoint import Checkpoint
 from tube_lightning.evaluator.compatibility import check_models
@@ -25,11 +25,7 @@ from tube_lightning.evaluator.processes import (
 )
 from tube_lightning.loggers import publish
 from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.models import (
-    AutoregressiveModel,
-    BlockModel,
-    model_identity,
-)
+from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
 from tube_lightning.report import FIGURES_FOLDER, Results, check_paper_table, write_report
 from tube_lightning.report.parts import RUN_FILE, SCORES_FOLDER
 from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
@@ -48,7 +44,7 @@ def run_evaluation(
     model: Checkpoint,
     arm: Checkpoint | None,
     arm_ft: Checkpoint | None,
-    data: Callable[..., TokenBlocks],
+    data: Callable[..., TokenSequences],
     protocol: Protocol,
     estimators: EstimatorSettings,
     trainer: lightning.Trainer,
@@ -78,7 +74,7 @@ def run_evaluation(
         raise ValueError(f"length: expected at most {known.length}, the model's, got {length}")
     if paper_table is not None:
         check_paper_table(paper_table)
-    blocks = data(
+    text = data(
         length=length,
         vocab_size=known.vocab_size,
         max_sequences=None if num_batches is None else num_batches * batch_size,
@@ -93,7 +89,7 @@ def run_evaluation(
 
     return score_and_report(
         load,
-        blocks,
+        text,
         protocol=protocol,
         estimators=estimators,
         trainer=trainer,
@@ -106,7 +102,7 @@ def run_evaluation(
 
 def score_and_report(
     load: Callable[[], Models],
-    blocks: TokenBlocks,
+    text: TokenSequences,
     *,
     protocol: Protocol,
     estimators: EstimatorSettings,
@@ -119,13 +115,13 @@ def score_and_report(
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them."""
     network, arms = load()
-    check_models(network, arms, blocks)
+    check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
-    data = EvaluationData(blocks, batch_size=batch_size, block_size=network.block_size, files=files)
+    data = EvaluationData(text, batch_size=batch_size, block_size=network.block_size, files=files)
     plan = protocol.plan(network.block_size)
     module = LikelihoodEvaluation(network, arms, plan, files, estimators)
     models = {name: model_identity(model) for name, model in {"model": network, **arms}.items()}
-    claim_directory(directory, {**settings, "token_sha256": blocks.sha256, "models": models})
+    claim_directory(directory, {**settings, "token_sha256": text.sha256, "models": models})
     for name, identity in models.items():
         if identity["weights_sha256"] is None and files.finished():
             raise ValueError(
@@ -139,7 +135,7 @@ def score_and_report(
                 **about,
                 "model": {**about["model"], "block_size": network.block_size},
                 "config": dict(settings),
-                "data": _described(blocks),
+                "data": _described(text),
                 "protocol": {**asdict(protocol), "num_orderings": plan.num_orderings},
                 "estimators": asdict(estimators),
                 "num_batches": data.num_batches,
@@ -159,15 +155,15 @@ def score_and_report(
     return results
 
 
-def _described(blocks: TokenBlocks) -> dict[str, Any]:
+def _described(text: TokenSequences) -> dict[str, Any]:
     return {
-        "source": blocks.source,
-        "tokenizer": blocks.tokenizer,
-        "token_sha256": blocks.sha256,
-        "num_sequences": len(blocks),
-        "num_dropped": blocks.num_dropped,
-        "length": blocks.length,
-        "per_document": blocks.lengths is not None,
+        "source": text.source,
+        "tokenizer": text.tokenizer,
+        "token_sha256": text.sha256,
+        "num_sequences": len(text),
+        "num_dropped": text.num_dropped,
+        "length": text.length,
+        "per_document": text.lengths is not None,
     }
 
 

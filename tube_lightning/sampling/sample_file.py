@@ -12,9 +12,10 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 from torch import Tensor
 
+from tube_lightning.checkpoints import load_block_model
 from tube_lightning.data import TextTokenizer, check_fits, load_tokenizer
 from tube_lightning.demo import demo_checkpoint
-from tube_lightning.models import load_block_model, model_identity
+from tube_lightning.networks import model_identity
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
 from tube_lightning.sampling.sequences import sample_sequences

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.models import BlockDiffusion, NoisyRows, check_tokens
-from tube_lightning.models.block_diffusion import CleanContext
+from tube_lightning.networks import BlockDiffusion, NoisyRows, check_tokens
+from tube_lightning.networks.block_diffusion import CleanContext
 from tube_lightning.orderings import Role, Steps, block_roles, reveal_steps, reveal_times
 from tube_lightning.orderings.steps import ALREADY, NEVER
 from tube_lightning.sampling.token_draws import draw_tokens, token_uniforms

@@ -7,8 +7,8 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 
+from tube_lightning.checkpoints import save_checkpoint
 from tube_lightning.cluster import StopOnSigterm
-from tube_lightning.models import save_checkpoint
 from tube_lightning.rundir import claim_directory
 from tube_lightning.training.module import DenoiserTraining
 

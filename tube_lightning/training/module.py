@@ -10,7 +10,8 @@ from jaxtyping import Float, Int64
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from tube_lightning.models import DiT, DiTConfig, read_checkpoint
+from tube_lightning.checkpoints import read_checkpoint
+from tube_lightning.networks import DiT, DiTConfig
 from tube_lightning.training.ema import WeightAverage
 from tube_lightning.training.objectives import Cost
 

@@ -16,8 +16,8 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from tube_lightning.models import DiT
-from tube_lightning.models.trunk import Trunk
+from tube_lightning.networks import DiT
+from tube_lightning.networks.trunk import Trunk
 
 
 class Cost(NamedTuple):

@@ -1,6 +1,7 @@
 """Models with an exact left-to-right likelihood."""
 
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from tube_lightning.models.dit import DiT, DiTConfig
-from tube_lightning.models.head import token_log_probs
-from tube_lightning.models.sources import Source
-from tube_lightning.models.tokens import check_tokens
-from tube_lightning.models.trunk import FrozenTrunk, Trunk, in_own_precision
+from tube_lightning.networks.dit import DiT, DiTConfig
+from tube_lightning.networks.head import token_log_probs
+from tube_lightning.networks.tokens import check_tokens
+from tube_lightning.networks.trunk import FrozenTrunk, Trunk, in_own_precision
 
 _MAX_LOGITS = 1 << 28
 """Most logits of a transformers model at a time (1 GiB in fp32), unless one sequence has more."""
@@ -97,7 +97,11 @@ class TransformersARM(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, source: Source, *, dtype: torch.dtype = torch.float32, revision: str | None = None
+        cls,
+        source: str | PathLike[str],
+        *,
+        dtype: torch.dtype = torch.float32,
+        revision: str | None = None,
     ) -> "TransformersARM":
         """Load a folder or hub id: safetensors only, all of them, and no remote code."""
         from transformers import AutoModelForCausalLM  # takes seconds to import
@@ -124,7 +128,7 @@ class TransformersARM(nn.Module):
         arm._check_causal(source)
         return arm
 
-    def _check_causal(self, source: Source) -> None:
+    def _check_causal(self, source: str | PathLike[str]) -> None:
         """Refuse encoders: transformers loads them as causal models, and they see the future."""
         length = min(8, self.max_length or 8, self.vocab_size)
         tokens = torch.arange(length, device=self.model.device)[None]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tube_lightning.models.trunk import HasTrunk, Layer, Trunk
+from tube_lightning.networks.trunk import HasTrunk, Layer, Trunk
 
 _SIZES = ("block_size", "mask_id", "vocab_size", "max_length")
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tube_lightning.models.pickles import StandIn, read_pickle
+from tube_lightning.checkpoints.pickles import StandIn, read_pickle
 
 _DTYPES = {
     "torch.DoubleStorage": torch.float64,

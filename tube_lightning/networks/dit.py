@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tube_lightning.models.trunk import Layer, Trunk
+from tube_lightning.networks.trunk import Layer, Trunk
 
 MLP_RATIO = 4
 FREQUENCY_DIM = 256

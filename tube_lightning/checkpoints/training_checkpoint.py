@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tube_lightning.models.published import BUFFERS, PREFIX
-from tube_lightning.models.torch_archive import StoredTensor, open_archive
+from tube_lightning.checkpoints.published import BUFFERS, PREFIX
+from tube_lightning.checkpoints.torch_archive import StoredTensor, open_archive
 
 _INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
 

@@ -12,9 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tube_lightning.models.dit import DiT, DiTConfig
-from tube_lightning.models.sources import Source, find_file
-from tube_lightning.models.trunk import ROTARY_BASE
+from tube_lightning.checkpoints.sources import Source, find_file
+from tube_lightning.networks import ROTARY_BASE, DiT, DiTConfig
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

@@ -1,7 +1,11 @@
 """What every model asks of the tokens it is given."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from tube_lightning.networks.protocols import AutoregressiveModel, BlockModel
 
 
 def _refuse_first(bad: Tensor, tokens: Tensor, expected: str) -> None:
@@ -39,3 +43,13 @@ def check_tokens(
     _refuse_first(outside, tokens, f"ids in 0..{vocab_size - 1}")
     if mask_id is not None:
         _refuse_first(tokens == mask_id, tokens, f"data without the mask id {mask_id}")
+
+
+def check_vocabularies(block_model: BlockModel[Any], arm: AutoregressiveModel) -> None:
+    """Refuse an ARM of another tokenizer; its vocabulary may do without the mask token."""
+    size = block_model.vocab_size
+    if arm.vocab_size not in (size - 1, size):
+        raise ValueError(
+            f"arm: expected a vocabulary of {size - 1} tokens like the block model's, or of {size} "
+            f"with its mask token, got {arm.vocab_size}: is it another tokenizer?"
+        )

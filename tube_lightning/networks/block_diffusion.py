@@ -8,11 +8,11 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from tube_lightning.models.attention import Attend, PlanAttention, default_attention
-from tube_lightning.models.dit import DiT, DiTConfig
-from tube_lightning.models.head import token_log_probs
-from tube_lightning.models.protocols import NoisyRows
-from tube_lightning.models.trunk import FrozenTrunk, Projections, Trunk, in_own_precision
+from tube_lightning.networks.attention import Attend, PlanAttention, default_attention
+from tube_lightning.networks.dit import DiT, DiTConfig
+from tube_lightning.networks.head import token_log_probs
+from tube_lightning.networks.protocols import NoisyRows
+from tube_lightning.networks.trunk import FrozenTrunk, Projections, Trunk, in_own_precision
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from tube_lightning.models.protocols import NoisyRows
-from tube_lightning.models.trunk import Projections
+from tube_lightning.networks.protocols import NoisyRows
+from tube_lightning.networks.trunk import Projections
 
 _FLEX_BLOCK = 128
 _STRETCH = 32

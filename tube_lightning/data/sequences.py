@@ -1,4 +1,4 @@
-"""Token blocks: one text, tokenised and cut into sequences of one length."""
+"""Token sequences: one text, tokenised and cut into sequences of one length."""
 
 import hashlib
 import struct
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class TokenBlocks:
+class TokenSequences:
     """One text as sequences of token ids, and where it came from.
 
     ``lengths`` counts the true tokens of each sequence, where documents were not packed: the rest
@@ -28,7 +28,7 @@ class TokenBlocks:
     lengths: Int64[Tensor, " sequences"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse blocks without a token, and lengths that do not fit them."""
+        """Refuse sequences without a token, and lengths that do not fit them."""
         if self.tokens.numel() == 0:
             shape = tuple(self.tokens.shape)
             raise ValueError(f"tokens: expected at least one, got shape {shape} from {self.source}")

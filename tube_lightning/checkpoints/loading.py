@@ -6,28 +6,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tube_lightning.models.arm import DiTARM, TransformersARM
-from tube_lightning.models.block_diffusion import BlockDiffusion
-from tube_lightning.models.dit import DiT, DiTConfig
-from tube_lightning.models.protocols import AutoregressiveModel, BlockModel
-from tube_lightning.models.published import (
+from tube_lightning.checkpoints.published import (
     BUFFERS,
     MODEL_TYPES,
     PREFIX,
     read_config,
     read_published,
-    save_checkpoint,
 )
-from tube_lightning.models.sources import Source, local_file
-from tube_lightning.models.training_checkpoint import read_training_checkpoint
-
-__all__ = [
-    "check_vocabularies",
-    "load_arm",
-    "load_block_model",
-    "read_checkpoint",
-    "save_checkpoint",
-]
+from tube_lightning.checkpoints.sources import Source, local_file
+from tube_lightning.checkpoints.training_checkpoint import read_training_checkpoint
+from tube_lightning.networks import (
+    AutoregressiveModel,
+    BlockDiffusion,
+    DiT,
+    DiTARM,
+    DiTConfig,
+    TransformersARM,
+)
 
 _MAX_LISTED = 10
 
@@ -193,13 +188,3 @@ def _filled(source: Source, config: DiTConfig, tensors: dict[str, Tensor]) -> Di
     parameters = {name.removeprefix(PREFIX): tensors[name].float() for name in expected}
     network.load_state_dict(parameters, assign=True)
     return network
-
-
-def check_vocabularies(block_model: BlockModel[Any], arm: AutoregressiveModel) -> None:
-    """Refuse an ARM of another tokenizer; its vocabulary may do without the mask token."""
-    size = block_model.vocab_size
-    if arm.vocab_size not in (size - 1, size):
-        raise ValueError(
-            f"arm: expected a vocabulary of {size - 1} tokens like the block model's, or of {size} "
-            f"with its mask token, got {arm.vocab_size}: is it another tokenizer?"
-        )

@@ -1,0 +1,25 @@
+"""Networks, and the little that the rest of the package sees of them."""
+
+from tube_lightning.networks.arm import DiTARM, TransformersARM
+from tube_lightning.networks.block_diffusion import BlockDiffusion
+from tube_lightning.networks.dit import DiT, DiTConfig
+from tube_lightning.networks.fingerprint import model_identity
+from tube_lightning.networks.protocols import AutoregressiveModel, BlockModel, NoisyRows
+from tube_lightning.networks.tokens import check_tokens, check_vocabularies
+from tube_lightning.networks.trunk import ROTARY_BASE, Trunk
+
+__all__ = [
+    "ROTARY_BASE",
+    "AutoregressiveModel",
+    "BlockDiffusion",
+    "BlockModel",
+    "DiT",
+    "DiTARM",
+    "DiTConfig",
+    "NoisyRows",
+    "TransformersARM",
+    "Trunk",
+    "check_tokens",
+    "check_vocabularies",
+    "model_identity",
+]
