@@ -55,7 +55,8 @@ def _mapped(
     if isinstance(node, tuple):
         names = getattr(node, "_fields", range(len(node)))
         items = [inside(n, p) for n, p in zip(names, zip(*nodes, strict=True), strict=True)]
-        return type(node)(*items) if hasattr(node, "_fields") else tuple(items)
+        kind: Any = type(node)
+        return kind(*items) if hasattr(node, "_fields") else kind(items)
     if is_dataclass(node) and not isinstance(node, type):
         names = [field.name for field in fields(node) if field.init]
         parts = {n: inside(n, tuple(getattr(other, n) for other in nodes)) for n in names}
