@@ -26,4 +26,4 @@ def _example_names(doctest_namespace: dict[str, Any]) -> None:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the slow part of a report where it is not what is tested."""
-    monkeypatch.setattr("tube_lightning.report.write._write_figures", lambda *_: None)
+    monkeypatch.setattr("tube_lightning.report.write.write_figures", lambda *_: None)

@@ -1,27 +1,25 @@
 """Bracket the likelihood of a block diffusion model on a text: python evaluate.py --help."""
 
 import hydra
+from hydra.core.config_store import ConfigStore
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-SCORES_DEPEND_ON = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_size", "num_batches")
+from tube_lightning.bounds import EstimatorSettings
+
+RECORDED = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_size", "num_batches")
+ConfigStore.instance().store("estimators", {"estimators": dict(EstimatorSettings())})
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
 def main(config: DictConfig) -> None:
     """Instantiate the parts and evaluate."""
     from tube_lightning.cluster import check_processes  # slow to import: not for --help
-    from tube_lightning.evaluator import (
-        Checkpoint,
-        companion,
-        errors_in_a_line,
-        quiet_lightning,
-        run_evaluation,
-    )
-    from tube_lightning.metrics import EstimatorSettings
+    from tube_lightning.evaluator.checkpoint import Checkpoint, companion
+    from tube_lightning.pipeline import errors_in_a_line, quiet_lightning, run_evaluation
 
     values = OmegaConf.to_container(config, resolve=True)
-    settings = {key: values[key] for key in SCORES_DEPEND_ON} | {"data": values["data"]["test"]}
+    settings = {key: values[key] for key in RECORDED} | {"data": values["data"]["test"]}
     with quiet_lightning(), errors_in_a_line():
         model = Checkpoint(**values["model"])
         trainer = instantiate(config.trainer)

@@ -31,7 +31,7 @@ from tube_lightning.lattice import exact_log_likelihood
 from tube_lightning.networks import BlockDiffusion, DiT
 from tube_lightning.networks.arm import DiTARM
 from tube_lightning.orderings import block_roles, distinct_sets, reveal_steps, reveal_times
-from tube_lightning.scoring import conditional_table, score_sets
+from tube_lightning.scoring import conditional_table, conditional_rows
 
 MAX_EXACT_SIZE = 8
 NUM_ORDERINGS = 128
@@ -103,7 +103,7 @@ def ordering_scores(
         seed, [sequence], range(len(roles)), num_orderings=num_orderings, size=size
     )[0]
     sets = distinct_sets(reveal_steps(times, None, roles[:, None]))
-    table = score_sets(model, tokens[None], sets)
+    table = conditional_rows(model, tokens[None], sets)
     return table[sets.index[0], torch.arange(size)].sum(dim=-1)
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from benchmarks.naive import two_stream_log_probs
 from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
-from tube_lightning.scoring import conditional_table, default_token_budget, score_sets
+from tube_lightning.scoring import conditional_table, default_token_budget, conditional_rows
 
 SIZES: dict[str, Any] = {
     "published": {"vocab_size": 50_258, "hidden_dim": 768, "n_blocks": 12, "n_heads": 12},
@@ -115,7 +115,7 @@ def check_equal(setup: Setup, state: dict[str, Tensor], num_masks: int = 3) -> f
         naive = run_naive(setup, state, setup.tokens, masked)
         rows = masked.view(-1, setup.block_size)
         sets = RevealedSets(~rows, rows, torch.arange(len(rows)), index=())
-        ours = score_sets(setup.model, setup.tokens, sets).view_as(naive)
+        ours = conditional_rows(setup.model, setup.tokens, sets).view_as(naive)
         worst = max(worst, (ours - naive).abs().max().item())
     if worst > 1e-3:
         raise SystemExit(f"results differ by {worst:.2e} nats: nothing to time")
@@ -199,7 +199,7 @@ def measure(name: str, block_size: int, length: int, repeats: int) -> Measuremen
         scale = float(part)
         what = f"{num_orderings} orderings, {scale * len(sets.block) / setup.num_blocks:.0f} sets"
         what += f" (1 block in {part} timed, times {part})" if part > 1 else ""
-        call = lambda: score_sets(setup.model, setup.tokens, sets)  # noqa: E731
+        call = lambda: conditional_rows(setup.model, setup.tokens, sets)  # noqa: E731
         noisy, needed = sets.revealed.numel(), int(sets.needed.sum())
     flop = matmul_flop(config, clean, noisy, needed)
     rates, naive, taken = [matmul_rate(config.hidden_dim, TOKENS)], [], []
@@ -275,8 +275,8 @@ def probe(length: int, orderings: int) -> None:
     """Score one text in this process and print sets a block, seconds and peak memory."""
     setup = make_setup("small", 16, length)
     sets = sampled_sets(setup, orderings, setup.num_blocks)
-    score_sets(setup.model, setup.tokens, replace_block(sets, 64))
-    taken = min(seconds(lambda: score_sets(setup.model, setup.tokens, sets), 2))
+    conditional_rows(setup.model, setup.tokens, replace_block(sets, 64))
+    taken = min(seconds(lambda: conditional_rows(setup.model, setup.tokens, sets), 2))
     with open("/proc/self/status") as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
     rows = len(sets.block)

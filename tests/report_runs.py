@@ -7,11 +7,9 @@ import random
 import torch
 from oracles import assignments, mean, orders, probabilities, random_table, scores
 
-from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.report.measurement import measure_regimes
-from tube_lightning.report.parts import RunParts
-from tube_lightning.report.views import reported_views
-from tube_lightning.score_files import BlockScores, RegimeScores, ScoreFiles
+from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.measure import RunParts, measure_regimes
+from tube_lightning.scores import BlockScores, RegimeScores, ScoreFiles
 
 SIZE, BLOCKS, NUM = 3, 3, 8
 WAYS = {"nfe_1": assignments(SIZE, 1), "nfe_2": assignments(SIZE, 2), "ao_arm": orders(SIZE)}
@@ -98,12 +96,13 @@ class Run:
                 continuous_elbo=tensor(self.continuous)
                 if self.elbo_seeds and name == "ao_arm"
                 else None,
-                log_psi={"pi": tensor(self.pi[name])} | ({"arm": tensor(self.arm)} if arm else {}),
+                left_to_right=tensor(self.pi[name]),
             )
             for name in WAYS
         }
         ids, tokens = torch.tensor(self.ids[rows]), torch.tensor(self.tokens[rows])
-        return BlockScores(ids, tokens, regimes, seconds=0.5)
+        arms = {"arm": tensor(self.arm)} if arm else {}
+        return BlockScores(ids, tokens, regimes, arms, seconds=0.5)
 
     def corpus(self, values):
         """Return the nats per token of block values, and their standard error over sequences."""
@@ -127,10 +126,8 @@ class Run:
 def measured(run, folder, **options):
     """Write a run and measure its regimes."""
     directory = run.write(folder, **options)
-    batches = reported_views(
-        RunParts(directory, -(-len(run.ids) // 2)), EstimatorSettings(**ESTIMATORS), None
-    )
-    return measure_regimes(batches, EstimatorSettings(**ESTIMATORS))[0]
+    parts = RunParts(directory, -(-len(run.ids) // 2))
+    return measure_regimes(parts, EstimatorSettings(**ESTIMATORS))[0]
 
 
 def strict(text):

@@ -8,7 +8,7 @@ import torch
 
 from tube_lightning import bounds
 from tube_lightning.bounds import (
-    Estimator,
+    Bound,
     cubo,
     elbo,
     elbo_k,
@@ -136,7 +136,7 @@ def test_inputs_are_not_changed():
 )
 def test_guarantees_are_data(name, side, bound_preserving):
     estimator = getattr(bounds, name)
-    assert isinstance(estimator, Estimator)
+    assert isinstance(estimator, Bound)
     assert (estimator.side, estimator.bound_preserving) == (side, bound_preserving)
     assert estimator.__name__ == name
     assert "Guarantee:" in estimator.__doc__

@@ -49,8 +49,8 @@ def steps_by_hand(times, roles, regime):
     by_time = sorted(scored, key=lambda d: times[d])
     sizes = [1] * len(scored)
     if isinstance(regime, EqualChunks):
-        sizes = [len(scored) // regime.steps] * regime.steps
-        for chunk in range(len(scored) % regime.steps):
+        sizes = [len(scored) // regime.number] * regime.number
+        for chunk in range(len(scored) % regime.number):
             sizes[chunk] += 1
     chunk_of_rank = [chunk for chunk, count in enumerate(sizes) for _ in range(count)]
     for rank, d in enumerate(by_time):
@@ -107,7 +107,7 @@ def all_ways(size, regime):
     if isinstance(regime, int):
         return oracles.assignments(size, regime)
     return oracles.chunkings(
-        size, [size // regime.steps + (c < size % regime.steps) for c in range(regime.steps)]
+        size, [size // regime.number + (c < size % regime.number) for c in range(regime.number)]
     )
 
 

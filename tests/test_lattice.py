@@ -34,7 +34,7 @@ def ways(size, steps):
         return oracles.orders(size)
     if isinstance(steps, int):
         return oracles.assignments(size, steps)
-    sizes = [len(range(chunk, size, steps.steps)) for chunk in range(steps.steps)]
+    sizes = [len(range(chunk, size, steps.number)) for chunk in range(steps.number)]
     return oracles.chunkings(size, sizes)
 
 

@@ -85,5 +85,5 @@ def test_group_size_must_be_positive(group_size):
 
 
 def test_chunks_must_be_positive():
-    with pytest.raises(ValueError, match=r"^EqualChunks.steps: .* got 0$"):
+    with pytest.raises(ValueError, match=r"^EqualChunks: .* got 0$"):
         EqualChunks(0)

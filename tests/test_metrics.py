@@ -10,18 +10,18 @@ import torch
 
 from tests import oracles
 from tests.ranks import on_ranks
-from tube_lightning.bounds import TangentTerms
+from tube_lightning.bounds import EstimatorSettings, TangentTerms
 from tube_lightning.metrics import (
-    CorpusLikelihood,
-    EstimatorSettings,
-    Quantity,
-    arm_likelihood,
+    LikelihoodBound,
+    arm_quantities,
     corpus_metrics,
     exact_quantities,
     sampled_quantities,
-    surrogate_tube,
+    surrogate_tubes,
 )
-from tube_lightning.score_files import RegimeScores
+from tube_lightning.metrics import measured as computed
+from tube_lightning.records import map_tensors
+from tube_lightning.scores import RegimeScores, RegimeView
 
 SEQUENCES, BLOCKS, ORDERINGS = 7, 3, 8
 SETTINGS = EstimatorSettings(cubo_beta=3.0, tvo_partitions=20, isvgb_pairs=4)
@@ -39,7 +39,7 @@ STATES = ("sum_nats", "log_sum_ratio", "sum_squares", "sum_products")
 
 def all_quantities():
     sampled = sampled_quantities(ORDERINGS, SETTINGS)
-    return (*sampled, *exact_quantities(), surrogate_tube("pi"), arm_likelihood())
+    return (*sampled, *exact_quantities(), *surrogate_tubes(["pi"]), *arm_quantities(["arm"]))
 
 
 def corpus(spread=1.0, seed=0):
@@ -51,32 +51,31 @@ def corpus(spread=1.0, seed=0):
     per_block = -8 + rng.standard_normal((4, SEQUENCES, BLOCKS))
     per_block[:, num_tokens == 0] = 1e6
     exact, exact_elbo, pi, arm = map(torch.from_numpy, per_block)
-    regime = RegimeScores(
-        torch.from_numpy(scores), exact, exact_elbo, log_psi={"pi": pi, "arm": arm}
-    )
-    return regime, torch.from_numpy(num_tokens)
+    regime = RegimeScores(torch.from_numpy(scores), exact, exact_elbo, left_to_right=pi)
+    return RegimeView(regime, {"arm": arm}), torch.from_numpy(num_tokens)
 
 
-def rows_of(regime, rows):
+def view_of(scores, **values):
+    """A regime that has little."""
+    return RegimeView(RegimeScores(scores, **values), {})
+
+
+def rows_of(view, rows):
     """Some of the sequences."""
-    return RegimeScores(
-        regime.scores[rows],
-        regime.exact[rows],
-        regime.exact_elbo[rows],
-        log_psi={name: values[rows] for name, values in regime.log_psi.items()},
-    )
+    return map_tensors(lambda _, tensor: tensor[rows], view)
 
 
-def block_values(name, regime):
+def block_values(name, view):
     """Each block's value by the oracles, one at a time."""
-    fixed = {"exact": regime.exact, "elbo_exact": regime.exact_elbo, "arm": regime.log_psi["arm"]}
+    regime = view.regime
+    fixed = {"exact": regime.exact, "elbo_exact": regime.exact_elbo, "arm": view.arms["arm"]}
     if name in fixed:
         return fixed[name].numpy()
     values = np.empty(regime.scores.shape[:2])
     for at in np.ndindex(values.shape):
         scores = regime.scores[at].tolist()
         if name == "tube_psi_pi":
-            values[at] = oracles.tube(scores, regime.log_psi["pi"][at].item())
+            values[at] = oracles.tube(scores, regime.left_to_right[at].item())
         else:
             values[at] = ORACLES[name](scores)
     return values
@@ -96,9 +95,9 @@ def expected_values(values, num_tokens):
 
 def assert_values(computed, expected, **tolerance):
     rate, error, tokens = expected
-    assert computed["nats_per_token"].item() == pytest.approx(rate, **tolerance)
-    assert computed["standard_error"].item() == pytest.approx(error, **tolerance)
-    assert computed["num_tokens"].item() == tokens
+    assert computed.nats_per_token == pytest.approx(rate, **tolerance)
+    assert computed.standard_error == pytest.approx(error, **tolerance)
+    assert computed.num_tokens == tokens
 
 
 def updated(quantities, regime, num_tokens, batches):
@@ -106,10 +105,6 @@ def updated(quantities, regime, num_tokens, batches):
     for rows in batches:
         metrics.update(rows_of(regime, rows), num_tokens[rows])
     return metrics
-
-
-def computed(metrics):
-    return {name: metric.compute() for name, metric in metrics.items()}
 
 
 @pytest.mark.parametrize("spread", [0.3, 3.0])
@@ -135,19 +130,20 @@ def test_order_and_batches_change_nothing(batches):
     want = computed(updated(all_quantities(), regime, num_tokens, [[0, 1, 2, 3], [4, 5, 6]]))
     got = computed(updated(all_quantities(), regime, num_tokens, batches))
     for name, values in want.items():
-        for key, value in values.items():
-            torch.testing.assert_close(got[name][key], value, rtol=1e-12, atol=0)
+        assert got[name] == pytest.approx(values, rel=1e-12)
 
 
 def test_blocks_without_tokens_count_nothing():
     regime, num_tokens = corpus()
     metrics = updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)])
-    other = RegimeScores(
-        regime.scores.where(num_tokens[..., None] > 0, torch.tensor(-1.0).double()),
-        regime.exact.where(num_tokens > 0, torch.tensor(math.nan).double()),
-        regime.exact_elbo,
-        log_psi={k: v.where(num_tokens > 0, torch.tensor(0.0)) for k, v in regime.log_psi.items()},
-    )
+    counted = num_tokens > 0
+    others = {"regime.exact": math.nan, "regime.scores": -1.0}
+
+    def change(path, values):
+        here = counted[..., None] if path == "regime.scores" else counted
+        return values.where(here, torch.tensor(others.get(path, 0.0)).double())
+
+    other = map_tensors(change, regime)
     assert computed(updated(all_quantities(), other, num_tokens, [range(SEQUENCES)])) == computed(
         metrics
     )
@@ -155,27 +151,24 @@ def test_blocks_without_tokens_count_nothing():
     nothing = torch.zeros(1, BLOCKS, dtype=torch.int64)
     metrics.update(rows_of(other, [0]), nothing)  # one token, given: a sequence that counts none
     for name, values in computed(metrics).items():
-        assert values["nats_per_token"] == before[name]["nats_per_token"]
-        assert values["num_tokens"] == before[name]["num_tokens"]
+        assert values.nats_per_token == before[name].nats_per_token
+        assert values.num_tokens == before[name].num_tokens
 
 
 def test_one_sequence_has_no_standard_error():
     regime, num_tokens = corpus()
     metrics = updated(all_quantities(), regime, num_tokens, [[2]])
     for values in computed(metrics).values():
-        assert values["nats_per_token"].isfinite()
-        assert values["standard_error"].isnan()
+        assert math.isfinite(values.nats_per_token)
+        assert math.isnan(values.standard_error)
 
 
 def of_terms(log_psi, log_ratio):
     """A tangent bound whose two parts are given."""
-    terms = TangentTerms(
-        torch.tensor(log_psi, dtype=torch.float64), torch.tensor(log_ratio, dtype=torch.float64)
-    )
-    metric = CorpusLikelihood(Quantity("tube", lambda regime: terms, "upper", True))
-    shape = terms.log_psi.shape
-    blank = RegimeScores(torch.zeros(*shape, 1, dtype=torch.float64))
-    metric.update(blank, torch.ones(shape, dtype=torch.int64))
+    parts = (torch.tensor(part, dtype=torch.float64)[..., None] for part in (log_psi, log_ratio))
+    terms = TangentTerms(*parts)
+    metric = LikelihoodBound(lambda scores: terms)
+    metric.update(None, torch.ones(terms.log_psi.shape[:-1], dtype=torch.int64))
     return metric
 
 
@@ -184,24 +177,23 @@ def test_ratios_stay_in_log_space():
     metric = of_terms([[-1000.0, -2000.0], [-3.0, -4.0]], [[800.0, 801.0], [1.0, -50.0]])
     want = float((Decimal(800).exp() + Decimal(801).exp()).ln())
     assert metric.log_sum_ratio.item() == pytest.approx(want, rel=1e-15)
-    assert metric.compute()["nats_per_token"].item() == math.inf
+    assert metric.compute().item() == math.inf
     none = of_terms([[-5.0, -6.0]], [[-math.inf, -math.inf]])
     assert none.log_sum_ratio.item() == -math.inf
-    assert none.compute()["nats_per_token"].item() == (-5 - 6 - 2) / 2
+    assert none.compute().item() == (-5 - 6 - 2) / 2
 
 
 def test_heavy_tails_keep_their_digits():
     """Ratios from e^-30 to e^30, each in an update of its own, against 60 digits."""
-    quantity = surrogate_tube("pi")
-    metric = CorpusLikelihood(quantity)
+    metric = LikelihoodBound(surrogate_tubes(["pi"])[0].read)
     log_ratios = np.random.default_rng(3).uniform(-30, 30, size=300)
     log_psi = torch.full((1, 1), -40.0, dtype=torch.float64)
     for log_ratio in log_ratios:
         scores = torch.tensor([[[-40.0 + log_ratio]]], dtype=torch.float64)
-        metric.update(RegimeScores(scores, log_psi={"pi": log_psi}), torch.tensor([[1]]))
+        metric.update(view_of(scores, left_to_right=log_psi), torch.tensor([[1]]))
     offsets = [Decimal(-40.0 + x) - Decimal(-40) for x in log_ratios]
     want = sum(Decimal(-41) + offset.exp() for offset in offsets) / 300
-    assert metric.compute()["nats_per_token"].item() == pytest.approx(float(want), rel=1e-12)
+    assert metric.compute().item() == pytest.approx(float(want), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -275,44 +267,40 @@ def test_trainer_in_pure_bfloat16(tmp_path):
 def test_ties_on_the_first_batch_merge_nothing():
     """All orders alike: every bound is the same value at first, and must not stay so."""
     regime, num_tokens = corpus()
-    tied = RegimeScores(
-        torch.full_like(regime.scores, -8.0),
-        *[torch.full_like(regime.exact, -8.0)] * 2,
-        log_psi={name: torch.full_like(regime.exact, -8.0) for name in ("pi", "arm")},
-    )
+    tied = map_tensors(lambda _, values: torch.full_like(values, -8.0), regime)
     metrics = corpus_metrics(all_quantities())
     metrics.update(tied, num_tokens)
-    assert len({round(v["nats_per_token"].item(), 9) for v in computed(metrics).values()}) == 1
+    assert len({round(v.nats_per_token, 9) for v in computed(metrics).values()}) == 1
     metrics.update(regime, num_tokens)
     both = computed(metrics)
-    assert len({round(v["nats_per_token"].item(), 9) for v in both.values()}) == len(both)
-    assert both["elbo"]["nats_per_token"] < both["elbo_k"]["nats_per_token"]
-    assert both["elbo_k"]["nats_per_token"] < both["tube"]["nats_per_token"]
+    assert len({round(v.nats_per_token, 9) for v in both.values()}) == len(both)
+    assert both["elbo"].nats_per_token < both["elbo_k"].nats_per_token
+    assert both["elbo_k"].nats_per_token < both["tube"].nats_per_token
 
 
 def test_nan_is_refused_and_counts_nothing():
     regime, num_tokens = corpus()
     metrics = updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)])
     before = computed(metrics)
-    values = regime.exact.clone()
+    values = regime.regime.exact.clone()
     values[3, 0] = math.nan
     with pytest.raises(ValueError, match="exact: expected a number, got nan in row 3"):
-        metrics["exact"].update(RegimeScores(regime.scores, values), num_tokens)
-    values = regime.scores.clone()
+        metrics["exact"].update(view_of(regime.regime.scores, exact=values), num_tokens)
+    values = regime.regime.scores.clone()
     values[2, 1, 4] = math.nan
     for name in ORACLES:
         with pytest.raises(ValueError, match=r"scores: .*nan at index \(2, 1, 4\)"):
-            metrics[name].update(RegimeScores(values), num_tokens)
+            metrics[name].update(view_of(values), num_tokens)
     assert computed(metrics) == before
 
 
 def test_what_is_not_in_the_scores_is_named():
-    regime = RegimeScores(torch.zeros(1, 1, 2, dtype=torch.float64), log_psi={})
+    regime = view_of(torch.zeros(1, 1, 2, dtype=torch.float64))
     for quantity, message in (
         (exact_quantities()[0], "exact: expected values for every block, got none"),
         (exact_quantities()[1], "exact_elbo: expected values for every block, got none"),
-        (arm_likelihood("arm_ft"), r"surrogate: expected one of \[\], got 'arm_ft'"),
-        (surrogate_tube("pi"), r"surrogate: expected one of \[\], got 'pi'"),
+        (arm_quantities(["arm_ft"])[0], r"arm_ft: expected one of \[\] in these scores"),
+        (surrogate_tubes(["pi"])[0], r"surrogate: expected one of \[\], got 'pi'"),
     ):
         with pytest.raises(ValueError, match=message):
             quantity.read(regime)
@@ -345,21 +333,19 @@ def test_few_orderings_allow_few_estimators():
         6: every_number | tangents,
         8: every_number | tangents | {"isvgb"},
     }.items():
-        quantities = sampled_quantities(num_orderings)
+        quantities = sampled_quantities(num_orderings, EstimatorSettings())
         assert {quantity.name for quantity in quantities} == names
-        regime = RegimeScores(torch.zeros(1, 1, max(1, num_orderings), dtype=torch.float64))
+        regime = view_of(torch.zeros(1, 1, max(1, num_orderings), dtype=torch.float64))
         for quantity in quantities:
             assert quantity.values(regime).tolist() == [[0.0]]
 
 
 # ---- several processes
 
-NEVER_UPDATED = pytest.mark.filterwarnings("ignore:The ``compute`` method of metric")
 FORKED = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
 @FORKED
-@NEVER_UPDATED
 @pytest.mark.parametrize("shares", [[[0, 1, 2, 3], [4, 5, 6]], [[0, 1], [], [2, 3, 4, 5, 6]]])
 def test_ranks_reduce_to_one_process(tmp_path, shares):
     """One of three ranks has no batch at all."""
@@ -372,8 +358,7 @@ def test_ranks_reduce_to_one_process(tmp_path, shares):
     alone = computed(updated(all_quantities(), regime, num_tokens, [range(SEQUENCES)]))
     for got in on_ranks(len(shares), on_one, tmp_path / "ranks"):
         for name, values in alone.items():
-            for key, value in values.items():
-                torch.testing.assert_close(got[name][key], value, rtol=1e-12, atol=0)
+            assert got[name] == pytest.approx(values, rel=1e-12)
 
 
 @FORKED
@@ -394,5 +379,4 @@ def test_a_rank_without_a_new_batch_joins_the_next_reduction(tmp_path):
     ]
     for got in on_ranks(2, on_one, tmp_path / "ranks"):
         for mine, want in zip(got, turns, strict=True):
-            for key, value in want["tube"].items():
-                torch.testing.assert_close(mine["tube"][key], value, rtol=1e-12, atol=0)
+            assert mine["tube"] == pytest.approx(want["tube"], rel=1e-12)

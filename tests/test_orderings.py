@@ -30,7 +30,7 @@ def philox_words(seed, sequence, block, count):
 
 @pytest.mark.parametrize(
     ("seed", "sequence", "block"),
-    [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (42, 123_456, 31), (LARGEST, LARGEST, LARGEST)],
+    [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (42, 123_456, 31), (LARGEST, LARGEST, 2**32 - 1)],
 )
 def test_the_stream_is_philox(seed, sequence, block):
     times = reveal_times(seed, [sequence], [block], num_orderings=3, size=5)
@@ -142,11 +142,16 @@ def test_all_orderings_are_equally_likely(across):
 def test_names_outside_64_bits(value):
     for name, names in (
         ("seed", (value, [0], [0])),
-        ("sequences", (0, [1, value], [0])),
-        ("blocks", (0, [0], [2, value])),
+        ("sequence", (0, [1, value], [0])),
+        ("place of reveal times", (0, [0], [2, value])),
     ):
         with pytest.raises(ValueError, match=rf"^{name}: .* got {value}$"):
             reveal_times(*names, num_orderings=1, size=1)
+
+
+def test_blocks_stay_clear_of_the_next_stream():
+    with pytest.raises(ValueError, match=r"expected an integer from 0 to 2\*\*32 - 1, got 4294967296$"):
+        reveal_times(0, [0], [2**32], num_orderings=1, size=1)
 
 
 @pytest.mark.parametrize(("num_orderings", "size"), [(0, 4), (3, 0), (-1, -2)])

@@ -8,12 +8,12 @@ import pytest
 import torch
 from report_runs import NUM, T95_OF_FIVE, WAYS, Run, measured, strict
 
-from tube_lightning.report import parts, write_report
+from tube_lightning.measure import RunParts, parts
+from tube_lightning.measure.tails import GapTail
+from tube_lightning.report import write_report
 from tube_lightning.report.__main__ import main
 from tube_lightning.report.estimates import regime_estimates
-from tube_lightning.report.parts import RunParts
-from tube_lightning.report.tails import GapTail
-from tube_lightning.score_files import RegimeScores
+from tube_lightning.scores import RegimeScores
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def test_settings_that_mean_nothing_are_refused(reported, capsys, option, value,
 
 @pytest.mark.parametrize(
     ("text", "match"),
-    [(None, "got no run.json"), ("{}", "got none of"), ("{", "Expecting property name")],
+    [(None, "got no run.json"), ("{}", "expected the record of an evaluation, it lacks"), ("{", "Expecting property name")],
 )
 def test_a_directory_without_a_run_is_refused(tmp_path, capsys, text, match):
     if text is not None:

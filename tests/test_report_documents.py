@@ -11,15 +11,17 @@ import pytest
 from report_runs import NUM, Run
 from rich.console import Console
 
-from tube_lightning.metrics import EstimatorSettings
+from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.measure import RunParts, measure_against
+from tube_lightning.regimes import ANY_ORDER, Regime
 from tube_lightning.report import write_report
-from tube_lightning.report.curves import doublings, figure_regime, measure_curves
-from tube_lightning.report.documents import latex, markdown
 from tube_lightning.report.paper_comparison import compare_with_paper
 from tube_lightning.report.paper_tables import PAPER_TABLES
-from tube_lightning.report.parts import RunParts
-from tube_lightning.report.screen import show_results
-from tube_lightning.report.views import shuffled_views
+from tube_lightning.report.render import latex, markdown, show_results
+from tube_lightning.report.render.figures.convergence import Convergence
+from tube_lightning.report.render.figures.cubo_heatmap import CuboHeatmap
+from tube_lightning.report.render.figures.levels import Levels, doublings, figure_regime
+from tube_lightning.report.render.figures.surrogates import Surrogates
 
 FIGURES = ("bracket", "surrogates", "cubo_heatmap", "convergence")
 
@@ -129,8 +131,8 @@ def test_nothing_unfinished_stays(folder):
 
 
 def test_curves_are_of_the_first_regime_in_which_orderings_matter():
-    assert figure_regime(["nfe_1", "nfe_2", "ao_arm"]) == "ao_arm"
-    assert figure_regime(["chunks_1", "nfe_4", "nfe_8"]) == "nfe_4"
+    assert figure_regime(["nfe_1", "nfe_2", "ao_arm"]) == ANY_ORDER
+    assert figure_regime(["chunks_1", "nfe_4", "nfe_8"]) == Regime(4)
     assert figure_regime(["nfe_1"]) is None
     assert doublings(1, 1) == [1]
 
@@ -138,31 +140,38 @@ def test_curves_are_of_the_first_regime_in_which_orderings_matter():
 def test_curves_agree_with_the_oracles(tmp_path):
     run = Run()
     run.write(tmp_path)
-    curves = measure_curves(shuffled_views(RunParts(tmp_path, 3), None), "ao_arm")
+    views = [(part.views()["ao_arm"], part.num_tokens) for part in RunParts(tmp_path, 3)]
+    levels = Levels.of(ANY_ORDER, views[0][0])
+    convergence, heatmap, surrogates = (F(levels) for F in (Convergence, CuboHeatmap, Surrogates))
+    wanted = [q for figure in (convergence, heatmap, surrogates) for q in figure.quantities]
+    values = measure_against(levels.reference, list(dict.fromkeys(wanted)), views)
     scores, half = run.scores["ao_arm"], NUM // 2
 
-    def agrees(value, function, *columns):
+    def agrees(quantity, function, *columns):
         blocks = [list(map(function, *rows)) for rows in zip(scores, *columns, strict=True)]
         exact = run.exact["ao_arm"]
         paired = [
             [float(ours) - theirs for ours, theirs in zip(*rows, strict=True)]
             for rows in zip(blocks, exact, strict=True)
         ]
-        want = run.corpus(blocks)[0], run.corpus(paired)[1], 5
-        assert value == pytest.approx(want, rel=1e-6)
+        want = run.corpus(blocks)[0], run.corpus(paired)[1], 5, sum(map(sum, run.tokens))
+        assert values[quantity] == pytest.approx(want, rel=1e-6)
 
-    for m in (2, 4, 8):
-        agrees(curves.elbo[m], lambda s, m=m: oracles.elbo_k(s[:m]))
-        agrees(curves.tube_loo[m], lambda s, m=m: oracles.tube_loo(s[:m]))
-        agrees(curves.tube_split[m], lambda s, m=m: oracles.tube_split(s[:m]))
-    for m in (1, 2, 4):
-        agrees(curves.tube_psi[m], lambda s, m=m: oracles.tube(s[half:], oracles.elbo_k(s[:m])))
-    agrees(curves.surrogates["arm"], lambda s, psi: oracles.tube(s[half:], psi), run.arm)
-    agrees(curves.surrogates["pi"], lambda s, p: oracles.tube(s[half:], p), run.pi["ao_arm"])
+    assert convergence.sizes == [2, 4, 8]
+    for place, m in enumerate(convergence.sizes):
+        agrees(convergence.elbo[place], lambda s, m=m: oracles.elbo_k(s[:m]))
+        agrees(convergence.tube_loo[place], lambda s, m=m: oracles.tube_loo(s[:m]))
+        agrees(convergence.tube_split[place], lambda s, m=m: oracles.tube_split(s[:m]))
+    assert surrogates.sizes == [1, 2, 4]
+    for quantity, m in zip(surrogates.at_psi_m, surrogates.sizes, strict=True):
+        agrees(quantity, lambda s, m=m: oracles.tube(s[half:], oracles.elbo_k(s[:m])))
+    agrees(surrogates.others["arm"], lambda s, psi: oracles.tube(s[half:], psi), run.arm)
+    agrees(surrogates.others["pi"], lambda s, p: oracles.tube(s[half:], p), run.pi["ao_arm"])
     for n, beta in ((1, 1.0), (4, 1.5), (8, 5.0)):
-        agrees(curves.cubo[n, beta], lambda s, n=n, beta=beta: oracles.cubo(s[:n], beta))
-    assert len(curves.cubo) == 4 * 5
-    assert curves.reference.nats_per_token == pytest.approx(run.corpus(run.exact["ao_arm"])[0])
+        agrees(heatmap.cells[n, beta], lambda s, n=n, beta=beta: oracles.cubo(s[:n], beta))
+    assert len(heatmap.cells) == 4 * 5
+    exact = values[levels.reference].nats_per_token
+    assert exact == pytest.approx(run.corpus(run.exact["ao_arm"])[0])
 
 
 # The paper's tables
@@ -174,14 +183,16 @@ def test_the_paper_agrees_with_itself(name):
     for block_size, rows in table.rows.items():
         assert list(rows) == [f"nfe_{2**k}" for k in range(block_size.bit_length())] + ["ao_arm"]
         for regime, row in rows.items():
-            assert abs(row.tube_split.ppl - table.arm - row.gap_to_arm) < 0.0101
-            assert (row.elbo is not None) == (regime == "ao_arm")
+            ppl = {name: cell.ppl for name, cell in row.cells.items()}
+            assert abs(ppl["tube_split"] - table.arm - row.gap_to_arm) < 0.0101
+            assert ("elbo" in ppl) == (regime == "ao_arm")
             assert row.exact == (regime == "ao_arm" and block_size == 4)
             if regime == "nfe_1":
-                assert len({c.ppl for c in row[:5]}) == 1
+                assert len(ppl) == 5
+                assert len(set(ppl.values())) == 1
             else:
-                assert row.tube_split.ppl < row.elbo_k.ppl < row.tvo.ppl < row.isvgb.ppl
-                assert row.cubo.ppl < row.elbo_k.ppl  # all of its violations are in TVO and IS-VG-B
+                assert ppl["tube_split"] < ppl["elbo_k"] < ppl["tvo"] < ppl["isvgb"]
+                assert ppl["cubo"] < ppl["elbo_k"]  # all violations are in TVO and IS-VG-B
 
 
 def test_our_numbers_stand_beside_the_papers(results):

@@ -9,21 +9,21 @@ import pytest
 import torch
 from report_runs import ESTIMATORS, NUM, Run
 
-from tube_lightning.bounds import tvo_upper
-from tube_lightning.report import write, write_report
+from tube_lightning.bounds import EstimatorSettings, tvo_of_resamples, tvo_upper
+from tube_lightning.measure import Bank, RunParts, measure_regimes
+from tube_lightning.report import write_report
 from tube_lightning.report.estimates import check_consistency
-from tube_lightning.report.measurement import measure_regimes
-from tube_lightning.report.parts import RunParts
-from tube_lightning.report.resampling import (
-    resampled,
-    resampled_tvo,
-    reseed_uniforms,
-    reseeded_values,
-    shuffled,
-)
-from tube_lightning.report.views import Reseeding, reported_views
+from tube_lightning.scores import BlockScores, RegimeScores
 
 SEED, RESEEDS = 3, 4
+SETTINGS = EstimatorSettings(**ESTIMATORS)
+
+
+def part_of(sequences, blocks, num):
+    """Blocks that share a bank, whose scores are their places in it."""
+    scores = torch.arange(num, dtype=torch.float64).expand(len(sequences), blocks, num)
+    num_tokens = torch.ones(len(sequences), blocks, dtype=torch.int64)
+    return BlockScores(torch.tensor(sequences), num_tokens, {"ao_arm": RegimeScores(scores)})
 
 
 def philox_places(sequence, block, reseed, num):
@@ -55,7 +55,7 @@ def resample(run, regime, reseed):
 
 @pytest.mark.parametrize("num", [5, 8])
 def test_places_are_those_of_a_stream_for_each_block(num):
-    got = resampled(num, SEED, [4, 9], blocks=3, num_reseeds=2)
+    got = Bank(SEED, num_reseeds=2).places(part_of([4, 9], 3, num), num)
     for reseed, (row, sequence), block in (
         (r, s, b) for r in range(2) for s in enumerate([4, 9]) for b in range(3)
     ):
@@ -63,13 +63,14 @@ def test_places_are_those_of_a_stream_for_each_block(num):
 
 
 def test_neither_company_nor_length_changes_the_draws():
-    alone = reseed_uniforms(1, [7], blocks=2, num=6, reseed=1)
-    together = reseed_uniforms(1, [2, 7, 8], blocks=5, num=6, reseed=1)
-    assert torch.equal(alone[0], together[1, :2])
+    bank = Bank(1, num_reseeds=2)
+    alone, together = (bank.places(part_of(*names, 6), 6) for names in (([7], 2), ([2, 7, 8], 5)))
+    assert torch.equal(alone[:, 0], together[:, 1, :2])
 
 
 def test_shuffles_are_orders_of_the_whole_bank():
-    order = shuffled(24, SEED, range(40), blocks=5, num_reseeds=RESEEDS)
+    part = Bank(SEED, RESEEDS).shuffle(part_of(list(range(40)), 5, 24))
+    order = part.regimes["ao_arm"].scores.long()
     assert torch.equal(order.sort(dim=-1).values, torch.arange(24).expand(40, 5, 24))
     means = order.double().mean(dim=(0, 1))  # each place has mean 11.5, and a deviation of 6.9
     assert (means - 11.5).abs().max() < 4 * 6.93 / math.sqrt(200)
@@ -131,13 +132,13 @@ def test_tvo_of_counts_is_tvo_of_draws(partitions, num, scale):
     bank[0, 2, 0] = -900.0
     places = torch.randint(num, (6, 3, 50, num), generator=generator)
     plain = tvo_upper(bank.expand_as(places).gather(-1, places), partitions)
-    torch.testing.assert_close(resampled_tvo(bank, places, partitions), plain, rtol=1e-12, atol=0)
+    got = tvo_of_resamples(bank, places, partitions)
+    torch.testing.assert_close(got, plain, rtol=1e-12, atol=0)
 
 
 def test_few_orderings_leave_out_what_needs_more():
-    settings = write.EstimatorSettings(**ESTIMATORS)
-    bank = torch.zeros(1, 1, 1, dtype=torch.float64)
-    assert reseeded_values(bank, torch.zeros(2, 1, 1, 1).long(), settings).keys() == {"cubo", "tvo"}
+    views = Bank(SEED, num_reseeds=2).views(part_of([0], 1, 1), SETTINGS)
+    assert views["ao_arm"].resampled.keys() == {"cubo", "tvo"}
 
 
 def test_a_lucky_bank_is_no_inconsistency(tmp_path):
@@ -147,9 +148,8 @@ def test_a_lucky_bank_is_no_inconsistency(tmp_path):
         for scores, exact in zip(lucky.scores[regime], lucky.exact[regime], strict=True):
             for block, value in zip(scores, exact, strict=True):
                 block[:] = [score + value + 2 - float(oracles.elbo_k(block)) for score in block]
-    settings = write.EstimatorSettings(**ESTIMATORS)
-    batches = reported_views(RunParts(lucky.write(tmp_path), 3), settings, Reseeding(SEED, RESEEDS))
-    regimes, _ = measure_regimes(batches, settings)
+    parts = RunParts(lucky.write(tmp_path), 3)
+    regimes, _ = measure_regimes(parts, SETTINGS, Bank(SEED, RESEEDS))
     values = regimes["ao_arm"].values
     assert values["elbo_k"].nats_per_token > values["exact"].nats_per_token + 0.1
     check_consistency(regimes)

@@ -14,7 +14,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     reveal_times,
 )
-from tube_lightning.orderings.steps import ALREADY, NEVER
+from tube_lightning.orderings import ALREADY, NEVER
 
 SCORED, GIVEN, ABSENT = 0, 1, 2
 REGIMES = [None, 1, 2, 3, 8, 1000, EqualChunks(1), EqualChunks(2), EqualChunks(3), EqualChunks(20)]
@@ -31,7 +31,7 @@ def chunk_sizes(num_positions, num_chunks):
 def steps_by_hand(times, regime, roles):
     scored = sorted((time, d) for d, time in enumerate(times) if roles[d] == SCORED)
     steps = [ALREADY if role == GIVEN else NEVER for role in roles]
-    sizes = chunk_sizes(len(scored), regime.steps) if isinstance(regime, EqualChunks) else []
+    sizes = chunk_sizes(len(scored), regime.number) if isinstance(regime, EqualChunks) else []
     chunk_of_rank = [chunk for chunk, size in enumerate(sizes) for _ in range(size)]
     for rank, (time, d) in enumerate(scored):
         if regime is None:

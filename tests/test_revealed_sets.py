@@ -18,7 +18,7 @@ from tube_lightning.orderings import (
     set_codes,
     unique_sets,
 )
-from tube_lightning.orderings.steps import NEVER
+from tube_lightning.orderings import NEVER
 
 SCORED, GIVEN, ABSENT = 0, 1, 2
 

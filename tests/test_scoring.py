@@ -30,7 +30,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     reveal_times,
 )
-from tube_lightning.scoring import conditional_table, score_sets
+from tube_lightning.scoring import conditional_table, conditional_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 TOLERANCE = 1e-5
@@ -169,7 +169,7 @@ def test_golden_networks(name):
         hidden = torch.tensor(case["masked"]).bool().view(-1, model.block_size)
         sets = RevealedSets(~hidden, hidden, torch.arange(len(hidden)), index=())
         expected = torch.tensor(case["logp_true"], dtype=torch.float64)
-        scores = score_sets(model, tokens, sets).view_as(expected)
+        scores = conditional_rows(model, tokens, sets).view_as(expected)
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
 
 
@@ -184,7 +184,7 @@ def test_sampled_sets_give_the_scores_of_the_full_lattice(num_given):
     regimes = (None, 1, 2, 4, EqualChunks(2))
     steps = [reveal_steps(times, regime, here).flatten(0, 1) for regime in regimes]
     sets = distinct_sets(*steps)
-    rows = score_sets(model, tokens, sets, token_budget=50)
+    rows = conditional_rows(model, tokens, sets, token_budget=50)
     for index, regime in zip(sets.index, regimes, strict=True):
         scores = rows[index, torch.arange(4)].sum(dim=-1).view(3, 8, 5)
         expected = score_orderings(table, times, regime, roles)
@@ -238,7 +238,7 @@ def test_bad_sets_are_named(change, message):
     everything = torch.ones(2, 4, dtype=torch.bool)
     sets = RevealedSets(~everything, everything, torch.tensor([0, 1]), index=())
     with pytest.raises(ValueError, match=message):
-        score_sets(random_model(4), random_tokens(2, 30), replace(sets, **change))
+        conditional_rows(random_model(4), random_tokens(2, 30), replace(sets, **change))
 
 
 def test_batch_neighbours_do_not_matter_and_runs_repeat():

@@ -8,7 +8,8 @@ import torch
 
 from tube_lightning.checkpoints import load_arm
 from tube_lightning.orderings import EqualChunks, Role, block_roles, reveal_steps
-from tube_lightning.surrogates import block_log_probs, left_to_right_times
+from tube_lightning.orderings import left_to_right_times
+from tube_lightning.scoring import block_log_probs
 
 AR = Path(__file__).parent / "fixtures" / "ar"
 ROLES = {
@@ -33,10 +34,10 @@ def steps_by_hand(roles, regime):
             steps[position] = (2 * rank + 1) * regime // (2 * len(scored))
         else:
             bounds = [0]
-            for chunk in range(regime.steps):
-                larger = chunk < len(scored) % regime.steps
-                bounds.append(bounds[-1] + len(scored) // regime.steps + larger)
-            steps[position] = next(c for c in range(regime.steps) if rank < bounds[c + 1])
+            for chunk in range(regime.number):
+                larger = chunk < len(scored) % regime.number
+                bounds.append(bounds[-1] + len(scored) // regime.number + larger)
+            steps[position] = next(c for c in range(regime.number) if rank < bounds[c + 1])
     return steps
 
 

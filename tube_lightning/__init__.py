@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tube_lightning.evaluator.notebook import evaluate as evaluate
+    from tube_lightning.pipeline import evaluate as evaluate
 
 __all__ = ["evaluate"]
 
@@ -11,7 +11,7 @@ __all__ = ["evaluate"]
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (the module's attributes)
     """Import what is slow to import when it is asked for: ``evaluate`` needs Lightning."""
     if name == "evaluate":
-        from tube_lightning.evaluator.notebook import evaluate
+        from tube_lightning.pipeline import evaluate
 
         return evaluate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,98 @@
-"""Run directories: one configuration each, so that a rerun continues and never mixes."""
+"""Run directories: every file name, the record of the run, and one configuration each.
+
+A rerun in its directory continues, and never mixes scores of different settings.
+"""
 
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.protocol import Protocol
+
 CONFIG_FILE = "config.json"
+"""the settings that whoever continues in the directory must bring"""
+RUN_FILE = "run.json"
+"""what was scored, and how: ``RunRecord``"""
+SCORES_FOLDER = "scores"
+"""a part for each finished batch: ``ScoreFiles``"""
+RESULTS_FILE = "results.json"
+MARKDOWN_FILE, LATEX_FILE = "table.md", "table.tex"
+FIGURES_FOLDER = "figures"
+MODEL_FOLDER = "model"
+"""of a training run: the trained network in the published layout"""
+LAST_STATE_FILE = "last.ckpt"
+"""of a training run: the newest state to resume from"""
 UNFINISHED = ".unfinished"
+"""how the names of half-written files end"""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """``run.json``: what the scores in a directory are of, and how to report on them."""
+
+    config: Mapping[str, Any]
+    """the run's settings, as users gave them"""
+    data: Mapping[str, Any]
+    """the text: source, tokenizer, token_sha256, ..."""
+    model: Mapping[str, Any]
+    """the block model: checkpoint and block_size"""
+    protocol: Protocol
+    """how blocks were scored, its ``num_orderings`` filled in"""
+    estimators: EstimatorSettings
+    num_batches: int
+    versions: Mapping[str, str]
+    """of the packages that scored"""
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """the autoregressive models by name: checkpoint"""
+    paper_table: str | None = None
+    """the table of the paper to compare with"""
+
+    def write(self, directory: Path) -> None:
+        """Put it into a run's directory."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values |= {"protocol": asdict(self.protocol), "estimators": dict(self.estimators)}
+        write_text(directory / RUN_FILE, json.dumps(values, indent=2) + "\n")
+
+    @staticmethod
+    def read(directory: Path) -> "RunRecord":
+        """Read it back, as the same types."""
+        path = directory / RUN_FILE
+        if not path.exists():
+            raise ValueError(
+                f"{directory}: expected the directory of an evaluation, got no {RUN_FILE}"
+            )
+        values = json.loads(path.read_text())
+        missing = sorted(name for name in _required_fields() if name not in values)
+        if missing:
+            raise ValueError(f"{path}: expected the record of an evaluation, it lacks {missing}")
+        try:
+            values["protocol"] = Protocol(**values["protocol"])
+            values["estimators"] = EstimatorSettings(**values["estimators"])
+            return RunRecord(**values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path}: expected the record of an evaluation by this version ({error})"
+            ) from error
+
+
+def _required_fields() -> list[str]:
+    return [
+        item.name
+        for item in fields(RunRecord)
+        if item.default is MISSING and item.default_factory is MISSING
+    ]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file: whole, or not at all."""
+    with finished_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
@@ -30,8 +113,7 @@ def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
                 "or remove it.\n  " + "\n  ".join(lines)
             )
     else:
-        with finished_file(path) as unfinished:
-            unfinished.write_text(json.dumps(config, indent=2) + "\n")
+        write_text(path, json.dumps(config, indent=2) + "\n")
     return directory
 
 
@@ -49,7 +131,7 @@ def finished_file(path: Path) -> Iterator[Path]:
         unfinished = Path(name)
         try:
             yield unfinished
-            _settle(unfinished)
+            _make_durable(unfinished)
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -57,7 +139,7 @@ def finished_file(path: Path) -> Iterator[Path]:
         raise OSError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _settle(path: Path) -> None:
+def _make_durable(path: Path) -> None:
     """Give the usual permissions to a file that mkstemp made private, and wait for the disk."""
     mask = os.umask(0)
     os.umask(mask)

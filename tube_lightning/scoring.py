@@ -2,7 +2,8 @@
 
 Data flow: tokens are read once (``encode``); the distinct (sequence, block, revealed set) rows go
 through the network in micro-batches of a token budget; the log-probability of the true token at
-each needed position comes back; all else in the table is zero.
+each needed position comes back; all else in the table is zero. An ARM has one number a token, which
+``block_log_probs`` sums over the same tokens.
 """
 
 from typing import TypeVar
@@ -13,11 +14,11 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.networks import BlockModel, NoisyRows, check_tokens
+from tube_lightning.networks import AutoregressiveModel, BlockModel, NoisyRows, check_tokens
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
+from tube_lightning.regimes import LARGEST_LATTICE
 
 C = TypeVar("C")
-MAX_LATTICE_SIZE = 16
 
 
 def default_token_budget(device: torch.device) -> int:
@@ -46,12 +47,12 @@ def conditional_table(
     sequence's clean ones) are in the network at once, whatever the batch and the number of sets;
     besides, there is the table itself.
     """
-    roles = _checked_roles(model, tokens, roles)
+    roles = _roles_of_each(model, tokens, roles)
     if sets is None:
-        if model.block_size > MAX_LATTICE_SIZE:
+        if model.block_size > LARGEST_LATTICE:
             raise ValueError(
                 f"sets: expected some for blocks of {model.block_size}: the full lattice is for "
-                f"at most {MAX_LATTICE_SIZE} positions"
+                f"at most {LARGEST_LATTICE} positions"
             )
         sets = all_sets(model.block_size)
     if sets.ndim != 2 or sets.shape[1] != model.block_size:
@@ -72,11 +73,11 @@ def conditional_table(
     )
     needed = ~distinct & (roles.flatten(0, 1)[block] == Role.SCORED)
     rows = RevealedSets(distinct, needed, block, index=())
-    table = score_sets(model, tokens, rows, token_budget=token_budget)
+    table = conditional_rows(model, tokens, rows, token_budget=token_budget)
     return rearrange(table[row], "(b n sets) size -> b n sets size", b=batch, n=blocks)
 
 
-def score_sets(
+def conditional_rows(
     model: BlockModel[C],
     tokens: Int64[Tensor, "batch length"],
     sets: RevealedSets,
@@ -131,6 +132,24 @@ def score_sets(
     return table
 
 
+def block_log_probs(
+    arm: AutoregressiveModel,
+    tokens: Int64[Tensor, "batch length"],
+    roles: Int64[Tensor, "batch blocks size"],
+) -> Float64[Tensor, "batch blocks"]:
+    """Return an ARM's log-probability of the scored tokens of each block, in nats.
+
+    The tokens are those that the block model is scored on: the same denominator.
+    """
+    if (roles[:, 0, 0] == Role.SCORED).any():
+        raise ValueError("roles: expected token 0 to be given (an ARM has no probability for it)")
+    log_probs = arm.token_log_probs(tokens).double()
+    positions = roles.shape[1] * roles.shape[2]
+    padded = F.pad(log_probs, (1, positions - tokens.shape[1]))
+    by_block = rearrange(padded, "batch (blocks size) -> batch blocks size", size=roles.shape[2])
+    return torch.where(roles == Role.SCORED, by_block, 0.0).sum(dim=-1)
+
+
 def _check_sets(
     revealed: Bool[Tensor, "rows size"],
     needed: Bool[Tensor, "rows size"],
@@ -150,7 +169,7 @@ def _check_sets(
             raise ValueError(f"sets: expected {what}, got another in row {int(bad.nonzero()[0])}")
 
 
-def _checked_roles(
+def _roles_of_each(
     model: BlockModel[C],
     tokens: Int64[Tensor, "batch length"],
     roles: Int64[Tensor, "*#batch blocks size"] | None,

@@ -1,26 +1,17 @@
-"""Token blocks -> revealed sets -> conditional table -> scores on disk -> running bounds."""
+"""Token sequences -> revealed sets -> conditional table -> scores on disk -> running bounds."""
 
 from tube_lightning.evaluator.batches import EvaluationBatches, EvaluationData, TokenBatch
 from tube_lightning.evaluator.block_scores import score_batch
-from tube_lightning.evaluator.checkpoint import Checkpoint, companion
-from tube_lightning.evaluator.live import LiveValues, errors_in_a_line, quiet_lightning
+from tube_lightning.evaluator.live import LiveValues
 from tube_lightning.evaluator.module import LikelihoodEvaluation
-from tube_lightning.evaluator.plan import Plan, Protocol
-from tube_lightning.evaluator.run import run_evaluation, score_and_report
+from tube_lightning.evaluator.plan import Plan
 
 __all__ = [
-    "Checkpoint",
     "EvaluationBatches",
     "EvaluationData",
     "LikelihoodEvaluation",
     "LiveValues",
     "Plan",
-    "Protocol",
     "TokenBatch",
-    "companion",
-    "errors_in_a_line",
-    "quiet_lightning",
-    "run_evaluation",
-    "score_and_report",
     "score_batch",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenSequences
 from tube_lightning.orderings import Role
-from tube_lightning.score_files import ScoreFiles
+from tube_lightning.scores import ScoreFiles
 
 
 class TokenBatch(NamedTuple):

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from tube_lightning.evaluator.continuous_time import hidden_draws
-from tube_lightning.evaluator.plan import ANY_ORDER, Plan
+from tube_lightning.evaluator.plan import Plan
 from tube_lightning.lattice import (
     exact_elbo,
     exact_log_likelihoods,
@@ -20,17 +20,18 @@ from tube_lightning.lattice import (
 )
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.orderings import (
-    EqualChunks,
     RevealedSets,
     Role,
     distinct_sets,
     encode_sets,
+    left_to_right_times,
     reveal_steps,
     unique_sets,
 )
-from tube_lightning.score_files import BlockScores, RegimeScores
-from tube_lightning.scoring import conditional_table, score_sets
-from tube_lightning.surrogates import block_log_probs, left_to_right_times
+from tube_lightning.records import map_tensors
+from tube_lightning.regimes import ANY_ORDER, EqualChunks, Regime
+from tube_lightning.scores import BlockScores, RegimeScores
+from tube_lightning.scoring import block_log_probs, conditional_rows, conditional_table
 
 _MAX_TABLE = 1 << 24
 """Most entries of a full table at a time (128 MiB): sequences are taken in slices of it."""
@@ -66,12 +67,12 @@ def score_batch(
             _score_exactly(model, batch, plan) if plan.exact else _score_sampled(model, batch, plan)
             for batch in _slices(tokens, roles, list(sequences), plan)
         ]
-        log_psi = {name: block_log_probs(arm, tokens, roles) for name, arm in arms.items()}
-    regimes = {name: _joined([part[name] for part in parts], log_psi) for name in plan.regimes}
+        likelihoods = {name: block_log_probs(arm, tokens, roles) for name, arm in arms.items()}
     return BlockScores(
         sequences=torch.tensor(list(sequences), dtype=torch.int64),
         num_tokens=(roles == Role.SCORED).sum(dim=-1),
-        regimes=regimes,
+        regimes=map_tensors(lambda _, *slices: torch.cat(slices), *parts),
+        arms=likelihoods,
         seconds=time.perf_counter() - start,
     )
 
@@ -85,7 +86,7 @@ def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> 
     for first in range(0, batch, together):
         ids = sequences[first : first + together]
         here = roles[first : first + together]
-        drawn = plan.draws(ids, blocks).to(tokens.device).expand(len(ids), -1, -1, -1)
+        drawn = plan.draw_times(ids, blocks).to(tokens.device).expand(len(ids), -1, -1, -1)
         times = torch.cat([drawn, left_to_right_times(here)[:, :, None]], dim=2)
         slices.append(_Batch(ids, tokens[first : first + together], here, times))
     return slices
@@ -94,8 +95,8 @@ def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> 
 def _regime_scores(
     scores: Float64[Tensor, "batch blocks orderings"], **values: Tensor | None
 ) -> RegimeScores:
-    """Split off the fixed order, which is the surrogate psi_pi."""
-    return RegimeScores(scores[..., :-1], log_psi={"pi": scores[..., -1]}, **values)
+    """Split off the fixed order, which is the last."""
+    return RegimeScores(scores[..., :-1], left_to_right=scores[..., -1], **values)
 
 
 def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[str, RegimeScores]:
@@ -109,12 +110,12 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
         rows = table.gather(2, repeat(codes, "b n k -> b n k size", size=table.shape[-1]))
         continuous = draws.weighted_elbo(rows)
     return {
-        name: _regime_scores(
-            score_orderings(table, batch.times, steps, batch.roles),
-            **exact.get(name, {}),
-            continuous_elbo=continuous if name == ANY_ORDER else None,
+        regime.name: _regime_scores(
+            score_orderings(table, batch.times, regime.steps, batch.roles),
+            **exact.get(regime, {}),
+            continuous_elbo=continuous if regime == ANY_ORDER else None,
         )
-        for name, steps in plan.regimes.items()
+        for regime in plan.regimes
     }
 
 
@@ -122,30 +123,35 @@ def _exact_values(
     table: Float64[Tensor, "batch blocks sets size"],
     roles: Int64[Tensor, "batch blocks size"],
     plan: Plan,
-) -> dict[str, dict[str, Tensor]]:
+) -> dict[Regime, dict[str, Tensor]]:
     """Sum over all orders, regime by regime. Chunks count scored positions only."""
-    plain = [n for n in plan.exact_regimes if not isinstance(plan.regimes[n], EqualChunks)]
-    values: dict[str, dict[str, Tensor]] = {}
+    chunked = [r for r in plan.exact_regimes if isinstance(r.steps, EqualChunks)]
+    plain = [regime for regime in plan.exact_regimes if regime not in chunked]
+    values = {}
     if plain:
-        exact = exact_log_likelihoods(table, [plan.regimes[name] for name in plain])
-        for number, name in enumerate(plain):
-            values[name] = {
-                "exact": exact[..., number],
-                "exact_elbo": exact_elbo(table, plan.regimes[name]),
-            }
-    chunked = [name for name in plan.exact_regimes if name not in plain]
-    for name in chunked:
-        exact_chunks = torch.zeros(roles.shape[:2], dtype=torch.float64, device=roles.device)
-        elbo_chunks = torch.zeros_like(exact_chunks)
-        for kind in roles.flatten(0, 1).unique(dim=0):
-            here = (roles == kind).all(dim=-1)
-            if not (kind == Role.SCORED).any():
-                continue
-            small, steps = scored_table(table[here], kind), plan.regimes[name]
-            exact_chunks[here] = exact_log_likelihoods(small, [steps])[..., 0]
-            elbo_chunks[here] = exact_elbo(small, steps)
-        values[name] = {"exact": exact_chunks, "exact_elbo": elbo_chunks}
-    return values
+        exact = exact_log_likelihoods(table, [regime.steps for regime in plain])
+        for regime, likelihood in zip(plain, exact.unbind(dim=-1), strict=True):
+            elbo = exact_elbo(table, regime.steps)
+            values[regime] = {"exact": likelihood, "exact_elbo": elbo}
+    return values | {regime: _exact_chunks(table, roles, regime) for regime in chunked}
+
+
+def _exact_chunks(
+    table: Float64[Tensor, "batch blocks sets size"],
+    roles: Int64[Tensor, "batch blocks size"],
+    regime: Regime,
+) -> dict[str, Tensor]:
+    """Sum over the chunks of each block's scored positions: blocks of the same roles together."""
+    exact = torch.zeros(roles.shape[:2], dtype=torch.float64, device=roles.device)
+    elbo = torch.zeros_like(exact)
+    for kind in roles.flatten(0, 1).unique(dim=0):
+        if not (kind == Role.SCORED).any():
+            continue
+        here = (roles == kind).all(dim=-1)
+        small = scored_table(table[here], kind)
+        exact[here] = exact_log_likelihoods(small, [regime.steps])[..., 0]
+        elbo[here] = exact_elbo(small, regime.steps)
+    return {"exact": exact, "exact_elbo": elbo}
 
 
 def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[str, RegimeScores]:
@@ -153,19 +159,20 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     shape = batch.times.shape[:3]
     times = rearrange(batch.times, "b n k size -> (b n) k size")
     roles = rearrange(batch.roles, "b n size -> (b n) 1 size")
-    drawn = {name: reveal_steps(times, steps, roles) for name, steps in plan.regimes.items()}
-    sets = distinct_sets(*drawn.values())
-    table = score_sets(model, batch.tokens, sets)
+    drawn = [reveal_steps(times, regime.steps, roles) for regime in plan.regimes]
+    sets = distinct_sets(*drawn)
+    table = conditional_rows(model, batch.tokens, sets)
     position = torch.arange(table.shape[1], device=table.device)
     regimes = {}
-    for (name, steps), index in zip(drawn.items(), sets.index, strict=True):
+    for regime, index in zip(plan.regimes, sets.index, strict=True):
         terms = table[index, position.expand_as(index)]
-        scored = (roles == Role.SCORED).expand_as(steps)
+        scored = (roles == Role.SCORED).expand_as(index)
         scores = torch.where(scored, terms, 0.0).sum(dim=-1)
-        regimes[name] = _regime_scores(scores.view(shape))
+        regimes[regime.name] = _regime_scores(scores.view(shape))
     if plan.elbo_seeds:
         continuous = _continuous_elbo(model, batch, plan)
-        regimes[ANY_ORDER] = replace(regimes[ANY_ORDER], continuous_elbo=continuous)
+        any_order = regimes[ANY_ORDER.name]
+        regimes[ANY_ORDER.name] = replace(any_order, continuous_elbo=continuous)
     return regimes
 
 
@@ -178,22 +185,5 @@ def _continuous_elbo(
     owner = torch.arange(len(revealed), device=revealed.device) // plan.elbo_seeds
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
-    table = score_sets(model, batch.tokens, RevealedSets(distinct, needed, block, index=()))
+    table = conditional_rows(model, batch.tokens, RevealedSets(distinct, needed, block, index=()))
     return draws.weighted_elbo(table[row].view(draws.hidden.shape))
-
-
-def _joined(parts: list[RegimeScores], log_psi: Mapping[str, Tensor]) -> RegimeScores:
-    """Put slices together again, and add the surrogates that no slice has."""
-
-    def cat(name: str) -> Any:  # noqa: ANN401 (a tensor or None)
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else torch.cat(values)
-
-    own = torch.cat([(part.log_psi or {})["pi"] for part in parts])
-    return RegimeScores(
-        cat("scores"),
-        cat("exact"),
-        cat("exact_elbo"),
-        cat("continuous_elbo"),
-        {"pi": own, **log_psi},
-    )

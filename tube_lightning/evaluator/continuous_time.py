@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.orderings import Role, reveal_times
+from tube_lightning.orderings import Role
+from tube_lightning.randomness import HIDDEN, uniforms
 
 MIN_TIME = 1e-3
 """The original code never draws a masking rate below this."""
-_STREAM = 1 << 32
-"""Block numbers of reveal times start at 0: these draws are beyond all of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +47,7 @@ def hidden_draws(
     draws depend on the seed, the sequence's id and its own number of blocks alone.
     """
     _, blocks, size = roles.shape
-    uniform = reveal_times(
-        seed, sequences, range(_STREAM, _STREAM + blocks), num_orderings=num_draws, size=size + 1
-    ).to(roles.device)
+    uniform = _rate_and_positions(seed, sequences, blocks, num_draws, size).to(roles.device)
     own_blocks = (roles != Role.ABSENT).any(dim=-1).sum(dim=-1)  # the batch may pad with others
     number = torch.arange(blocks, device=roles.device, dtype=torch.float64)
     spread = (number / own_blocks[:, None].clamp(min=1))[..., None]
@@ -58,3 +56,16 @@ def hidden_draws(
     hidden = (uniform[..., 1:] < rate[..., None]) & scored
     revealed = (scored & ~hidden) | (roles == Role.GIVEN)[:, :, None]
     return HiddenDraws(hidden, revealed, rate)
+
+
+def _rate_and_positions(
+    seed: int, sequences: Sequence[int], blocks: int, num_draws: int, size: int
+) -> Float64[Tensor, "batch blocks draws size_plus_1"]:
+    """Draw, for every block and draw, the number of the rate and then one of each position."""
+    shape = (num_draws, size + 1)
+    drawn = [
+        [uniforms(HIDDEN, seed, sequence, block, num_draws * (size + 1)).reshape(shape)
+         for block in range(blocks)]
+        for sequence in sequences
+    ]  # fmt: skip
+    return torch.from_numpy(np.array(drawn).reshape(len(sequences), blocks, *shape))

@@ -1,33 +1,22 @@
 """What people see while an evaluation runs: a bar with the bracket so far, and curves."""
 
-import logging
-import os
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import lightning
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
-from torch import Tensor
 
+from tube_lightning.bounds import headline_bound
 from tube_lightning.evaluator.batches import EvaluationBatches
 from tube_lightning.evaluator.module import LikelihoodEvaluation
-from tube_lightning.evaluator.plan import ANY_ORDER
 from tube_lightning.loggers import plot_against
-from tube_lightning.metrics import perplexity
+from tube_lightning.metrics import EXACT, Measured
+from tube_lightning.regimes import headline
+from tube_lightning.scores import ARM, ARM_FT
 
-Values = dict[str, dict[str, dict[str, Tensor]]]
+Values = dict[str, dict[str, Measured]]
 TOKENS = "tokens_scored"
-_LEVELS = {
-    "lightning.pytorch": logging.WARNING,
-    "lightning.fabric": logging.WARNING,
-    "lightning.fabric.strategies.launchers.subprocess_script": logging.INFO,
-}
-_ARMS = ("arm", "arm_ft")  # the same in every regime
 
 
 class LiveValues(lightning.Callback):
@@ -77,9 +66,9 @@ class LiveValues(lightning.Callback):
             return
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
-        tokens = int(next(iter(values[ANY_ORDER].values()))["num_tokens"])
+        tokens = next(iter(values[headline(values)].values())).num_tokens
         curves = {
-            name if name in _ARMS else f"{regime}/{name}": _ppl(value)
+            name if name in (ARM, ARM_FT) else f"{regime}/{name}": value.ppl
             for regime, quantities in values.items()
             for name, value in quantities.items()
         }
@@ -118,52 +107,15 @@ def _bar(total: int) -> Progress:
     )
 
 
-def _ppl(value: dict[str, Tensor]) -> float:
-    return perplexity(value["nats_per_token"].item())
-
-
 def live_bracket(values: Values) -> str:
     """Write the any-order bracket so far, and the ARM's perplexity."""
-    now = values[ANY_ORDER]
-    low, high = now.get("tube"), now["elbo_k"]
-    text = f"PPL <= {_ppl(high):.4g}"
-    if low is not None:
-        text = f"{_ppl(low):.4g} <= {text}"
-    if "exact" in now:
-        text += f", exactly {_ppl(now['exact']):.4g}"
-    if "arm" in now:
-        text += f" (ARM {_ppl(now['arm']):.4g})"
+    now = {name: value.ppl for name, value in values[headline(values)].items()}
+    low, high = (headline_bound(side, "fresh").name for side in ("upper", "lower"))
+    text = f"PPL <= {now[high]:.4g}"
+    if low in now:
+        text = f"{now[low]:.4g} <= {text}"
+    if EXACT in now:
+        text += f", exactly {now[EXACT]:.4g}"
+    if ARM in now:
+        text += f" (ARM {now[ARM]:.4g})"
     return text
-
-
-@contextmanager
-def errors_in_a_line() -> Iterator[None]:
-    """Tell what users can mend without the way there; HYDRA_FULL_ERROR=1 shows that as well."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        if os.environ.get("HYDRA_FULL_ERROR"):
-            raise
-        print(f"error: {error}\n(HYDRA_FULL_ERROR=1 shows where)", file=sys.stderr)
-        raise SystemExit(1) from None
-
-
-@contextmanager
-def quiet_lightning() -> Iterator[None]:
-    """Leave the screen to the bar and the results: no advice, no list of absent hardware.
-
-    That a process has died is still told.
-    """
-    levels = {logging.getLogger(name): level for name, level in _LEVELS.items()}
-    before = {logger: logger.level for logger in levels}
-    for logger, level in levels.items():
-        logger.setLevel(level)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The .srun. command is available")
-            warnings.filterwarnings("ignore", "Total length of .* across ranks is zero")
-            warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\). is deprecated")
-            yield
-    finally:
-        for logger, level in before.items():
-            logger.setLevel(level)

@@ -7,23 +7,26 @@ from types import FrameType
 from typing import Any, cast
 
 import lightning
-from torch import Tensor, nn
+from torch import nn
 from torchmetrics import MetricCollection
 
+from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.cluster import INTERRUPTED
 from tube_lightning.evaluator.batches import EvaluationBatches, TokenBatch
 from tube_lightning.evaluator.block_scores import score_batch
 from tube_lightning.evaluator.plan import Plan
 from tube_lightning.metrics import (
-    EstimatorSettings,
-    arm_likelihood,
+    Measured,
+    arm_quantities,
     corpus_metrics,
     exact_quantities,
+    measured,
     sampled_quantities,
-    surrogate_tube,
+    surrogate_tubes,
 )
 from tube_lightning.networks import AutoregressiveModel, BlockModel
-from tube_lightning.score_files import BlockScores, ScoreFiles
+from tube_lightning.regimes import Regime
+from tube_lightning.scores import BlockScores, ScoreFiles
 
 
 class LikelihoodEvaluation(lightning.LightningModule):
@@ -47,14 +50,17 @@ class LikelihoodEvaluation(lightning.LightningModule):
         self._arm_names = tuple(arms)
         for name, arm in arms.items():
             setattr(self, name, arm)
-        self.metrics = nn.ModuleDict({name: self._metrics(name, settings) for name in plan.regimes})
+        chosen = settings or EstimatorSettings()
+        self.metrics = nn.ModuleDict({r.name: self._metrics(r, chosen) for r in plan.regimes})
         self.stop_requested = False
 
-    def _metrics(self, regime: str, settings: EstimatorSettings | None) -> MetricCollection:
-        quantities = [*sampled_quantities(self.plan.num_orderings, settings)]
-        quantities += exact_quantities() if regime in self.plan.exact_regimes else ()
-        quantities += [surrogate_tube(name) for name in ("pi", *self._arm_names)]
-        quantities += [arm_likelihood(name) for name in self._arm_names]
+    def _metrics(self, regime: Regime, settings: EstimatorSettings) -> MetricCollection:
+        quantities = [
+            *sampled_quantities(self.plan.num_orderings, settings),
+            *(exact_quantities() if regime in self.plan.exact_regimes else ()),
+            *surrogate_tubes(["pi", *self._arm_names]),
+            *arm_quantities(self._arm_names),
+        ]
         return corpus_metrics(quantities)
 
     def test_step(self, batch: TokenBatch, batch_idx: int) -> None:
@@ -71,13 +77,13 @@ class LikelihoodEvaluation(lightning.LightningModule):
 
     def count(self, scores: BlockScores) -> None:
         """Add scored sequences to the running values."""
-        for name, regime in scores.regimes.items():
-            cast("MetricCollection", self.metrics[name]).update(regime, scores.num_tokens)
+        for name, view in scores.views().items():
+            cast("MetricCollection", self.metrics[name]).update(view, scores.num_tokens)
 
-    def running_values(self) -> dict[str, dict[str, dict[str, Tensor]]]:
+    def running_values(self) -> dict[str, dict[str, Measured]]:
         """Return each regime's quantities as they stand over all ranks: a collective."""
         return {
-            regime: {name: m.compute() for name, m in cast("MetricCollection", metrics).items()}
+            regime: measured(cast("MetricCollection", metrics))
             for regime, metrics in self.metrics.items()
         }
 

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from tube_lightning.lattice.recursions import log_chunk_paths, log_group_paths
 from tube_lightning.lattice.table import checked_size
-from tube_lightning.orderings import Steps, all_sets
+from tube_lightning.orderings import all_sets
+from tube_lightning.regimes import Regime, Steps
 
-MAX_CHUNK_SIZE = 16
-MAX_GROUP_SIZE = 14
 MAX_ELBO_STEPS = 1_000_000
 _MAX_ELEMENTS = 1 << 21
 """Leading axes are taken in slices of about this many float64 numbers (16 MiB) of state."""
@@ -106,7 +105,7 @@ def _checked_table(
     if not regimes:
         raise ValueError("regimes: expected at least one, got none")
     for steps in regimes:
-        limit = MAX_GROUP_SIZE if isinstance(steps, int) else MAX_CHUNK_SIZE
+        limit = Regime(steps).largest_exact_block
         if size > limit:
             raise ValueError(
                 f"table: expected at most {limit} positions for steps={steps}, got {size}; "

@@ -21,11 +21,11 @@ from tube_lightning.orderings import all_sets
 
 @dataclass(frozen=True)
 class _Edges:
-    """One layer of the lattice: its sets, the subsets they are reached from, and by which step."""
+    """One layer of the lattice: its sets, the subsets below them, and what each step reveals."""
 
     sets: Int64[Tensor, " sets"]
     subsets: Int64[Tensor, "sets edges"]
-    steps: Int64[Tensor, "sets edges *cells"]
+    reveals: Int64[Tensor, "sets edges *cells"]
 
 
 def _members(size: int, count: int) -> Int64[Tensor, "sets count"]:
@@ -68,7 +68,7 @@ def log_chunk_paths(
     log_paths[0] = 0.0
     for after, chunk in zip(itertools.accumulate(sizes), sizes, strict=True):
         edges = _chunk_edges(size, after - chunk, after, table.device)
-        log_steps = cells[edges.steps].sum(dim=2)  # [sets, edges, tables]
+        log_steps = cells[edges.reveals].sum(dim=2)  # [sets, edges, tables]
         log_paths[edges.sets] = torch.logsumexp(log_paths[edges.subsets] + log_steps, dim=1)
     return log_paths[-1]
 
@@ -127,7 +127,7 @@ def log_group_paths(
     log_paths = table.new_full((max_groups + 1, num_sets, num_tables), -math.inf)  # axis 0 is k
     log_paths[0, 0] = 0.0
     for count, edges in enumerate(_group_edges(size, table.device), start=1):
-        steps = log_steps[edges.steps]  # [sets, edges, tables]
+        steps = log_steps[edges.reveals]  # [sets, edges, tables]
         for groups in range(1, min(count, max_groups) + 1):
             # k - 1 groups reach only the subsets of at least k - 1 positions, which come first
             reached = sum(math.comb(count, left) for left in range(groups - 1, count))

@@ -7,14 +7,14 @@ from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.orderings import (
+    NEVER,
     Role,
-    Steps,
     all_sets,
     partition_steps,
     reveal_steps,
     set_codes,
 )
-from tube_lightning.orderings.steps import NEVER
+from tube_lightning.regimes import Steps
 
 
 def checked_size(table: Float[Tensor, "*batch sets size"]) -> int:
@@ -67,11 +67,11 @@ def score_partitions(
     Unbiased for p(x) as a single ordering is, so it feeds every estimator unchanged.
     """
     size = checked_size(table)
-    steps, groups = partition_steps(
+    revealed_at, groups = partition_steps(
         times.to(table.device), group_size
     )  # [..., orderings, orders, size], groups
-    orders, num_groups = steps.shape[-2], -(-size // group_size)
-    terms = _terms(table, steps.flatten(-3, -2)).unflatten(-2, (-1, orders))
+    orders, num_groups = revealed_at.shape[-2], -(-size // group_size)
+    terms = _terms(table, revealed_at.flatten(-3, -2)).unflatten(-2, (-1, orders))
     in_group = torch.zeros(
         *terms.shape[:-1], num_groups, dtype=terms.dtype, device=terms.device
     ).scatter_add(-1, groups[..., None, :].expand_as(terms), terms)
@@ -79,16 +79,16 @@ def score_partitions(
 
 
 def _terms(
-    table: Float[Tensor, "*#batch sets size"], steps: Int64[Tensor, "*#batch draws size"]
+    table: Float[Tensor, "*#batch sets size"], revealed_at: Int64[Tensor, "*#batch draws size"]
 ) -> Float64[Tensor, "*#batch draws size"]:
     """Gather log p(x_d | set before d's step); zero where a position is not scored."""
     size = table.shape[-1]
-    cells = set_codes(steps) * size + torch.arange(size, device=steps.device)
+    cells = set_codes(revealed_at) * size + torch.arange(size, device=revealed_at.device)
     flat = table.flatten(-2)
     lead = torch.broadcast_shapes(flat.shape[:-1], cells.shape[:-2])
     cells = cells.expand(*lead, *cells.shape[-2:])
     terms = flat.expand(*lead, -1).gather(-1, cells.flatten(-2)).view(cells.shape)
-    scored = (steps >= 0) & (steps != NEVER)
+    scored = (revealed_at >= 0) & (revealed_at != NEVER)
     terms = torch.where(scored, terms, 0.0).double()
     if terms.isnan().any():
         where = tuple(torch.nonzero(terms.isnan())[0].tolist())

@@ -1,23 +1,35 @@
 """torchmetrics of the corpus: state and reduction only. The formulas are in ``bounds``."""
 
-from tube_lightning.metrics.likelihood import CorpusLikelihood, corpus_metrics, perplexity
+from tube_lightning.metrics.likelihood import (
+    LikelihoodBound,
+    Measured,
+    corpus_metrics,
+    measured,
+    perplexity,
+)
 from tube_lightning.metrics.quantities import (
-    EstimatorSettings,
+    ELBO_K,
+    EXACT,
+    EXACT_ELBO,
     Quantity,
-    arm_likelihood,
+    arm_quantities,
     exact_quantities,
     sampled_quantities,
-    surrogate_tube,
+    surrogate_tubes,
 )
 
 __all__ = [
-    "CorpusLikelihood",
-    "EstimatorSettings",
+    "ELBO_K",
+    "EXACT",
+    "EXACT_ELBO",
+    "LikelihoodBound",
+    "Measured",
     "Quantity",
-    "arm_likelihood",
+    "arm_quantities",
     "corpus_metrics",
     "exact_quantities",
+    "measured",
     "perplexity",
     "sampled_quantities",
-    "surrogate_tube",
+    "surrogate_tubes",
 ]

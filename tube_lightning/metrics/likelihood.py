@@ -2,28 +2,63 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int, Int64
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from tube_lightning.bounds import TangentTerms
-from tube_lightning.metrics.quantities import Quantity
-from tube_lightning.score_files import RegimeScores
+from tube_lightning.bounds import ESTIMATORS, terms_of
+from tube_lightning.metrics.intervals import t95
+from tube_lightning.metrics.quantities import Quantity, block_values
 
 _REDUCED_BY_LOGSUMEXP = "log_sum_ratio"
+
+
+class Measured(NamedTuple):
+    """Nats per token over a corpus, and their standard error over sequences (or NaN)."""
+
+    nats_per_token: float
+    standard_error: float
+    num_sequences: int
+    num_tokens: int
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the 95% interval of the nats; NaN for a single sequence."""
+        return t95(self.num_sequences) * self.standard_error
+
+    @property
+    def ppl(self) -> float:
+        """exp(-nats), or inf."""
+        return perplexity(self.nats_per_token)
+
+
+def perplexity(nats_per_token: float) -> float:
+    """Return exp(-nats): inf where that is too large for a float, 0 for nats of +inf."""
+    return math.inf if nats_per_token < -709 else math.exp(-nats_per_token)
 
 
 def _logsumexp_of_ranks(states: Float64[Tensor, " ranks"]) -> Float64[Tensor, ""]:
     return torch.logsumexp(states, dim=0)
 
 
-class CorpusLikelihood(Metric):
-    """One quantity of a corpus, per token, with its standard error over sequences.
+class LikelihoodBound(Metric):
+    """Nats per token of a corpus: a bound on its log-likelihood, from the scores of its blocks.
+
+    ``bound`` is the name of an estimator ("tube", "elbo_k", ...; see ``bounds.ESTIMATORS``) or any
+    function of scores, such as ``functools.partial(cubo, beta=3.0)``. ``kwargs`` are those of
+    ``torchmetrics.Metric``.
 
     Sums are float64 on every device and under every precision. The ratios p_hat / psi of a tangent
     bound stay in log space from block to corpus; they are never clipped.
+
+    >>> metric = LikelihoodBound("elbo_k")
+    >>> scores = torch.tensor([[-3.0, -3.5], [-2.0, -2.5]])  # log p(block | order): 2 x 2 orders
+    >>> metric.update(scores, num_tokens=torch.tensor([4, 4]))
+    >>> round(metric.compute().item(), 4)
+    -0.6798
     """
 
     full_state_update = False
@@ -38,11 +73,17 @@ class CorpusLikelihood(Metric):
     sum_products: Float64[Tensor, ""]
     sum_token_squares: Int64[Tensor, ""]
 
-    def __init__(self, quantity: Quantity, *, over_ranks: bool = True) -> None:
-        # no cache: a rank out of batches joins every collective
-        super().__init__(compute_with_cache=False, sync_on_compute=over_ranks)
-        self.quantity = quantity
-        for name, kind in (
+    def __init__(
+        self,
+        bound: str | Callable[..., Any],
+        *,
+        name: str | None = None,
+        **kwargs: Any,  # noqa: ANN401 (torchmetrics')
+    ) -> None:
+        super().__init__(**kwargs)
+        self.bound = _find_bound(bound)
+        self.name = name or (bound if isinstance(bound, str) else "bound")
+        for state, kind in (
             ("sum_nats", torch.float64),
             ("sum_squares", torch.float64),  # of the sequences' nats
             ("sum_products", torch.float64),  # of their nats and tokens
@@ -51,53 +92,78 @@ class CorpusLikelihood(Metric):
             ("num_sequences", torch.int64),
             ("sum_token_squares", torch.int64),
         ):
-            self.add_state(name, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
+            self.add_state(state, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
         nothing = torch.tensor(-torch.inf, dtype=torch.float64)
         self.add_state(_REDUCED_BY_LOGSUMEXP, nothing, dist_reduce_fx=_logsumexp_of_ranks)
 
-    def update(self, regime: RegimeScores, num_tokens: Int64[Tensor, "batch blocks"]) -> None:
-        """Count some sequences. Blocks without a scored token count nothing."""
-        terms = self.quantity.read(regime)
-        linear, log_ratio = terms if isinstance(terms, TangentTerms) else (terms, None)
-        nats = linear if log_ratio is None else linear + torch.expm1(log_ratio)
+    def update(self, scores: Any, num_tokens: Int[Tensor, "..."]) -> None:  # noqa: ANN401
+        """Count some sequences: scores [batch, blocks, orderings], or [batch, orderings].
+
+        ``num_tokens`` counts the scored tokens of each block; blocks without any count nothing. (A
+        bound that is a function of something else gets that in place of the scores.)
+        """
+        values = terms_of(self.bound)(scores)
+        nats = block_values(values)
+        if nats.shape != num_tokens.shape:
+            raise ValueError(
+                f"num_tokens: expected one number for each block, {tuple(nats.shape)}, "
+                f"got shape {tuple(num_tokens.shape)}"
+            )
         counted = num_tokens > 0
-        per_sequence = torch.where(counted, nats, 0.0).sum(dim=1)
+        per_sequence = torch.where(counted, nats, 0.0).reshape(len(nats), -1).sum(dim=1)
         if per_sequence.isnan().any():
             row = int(per_sequence.isnan().nonzero()[0])
-            raise ValueError(f"{self.quantity.name}: expected a number, got nan in row {row}")
-        self.sum_nats += linear[counted].sum()
-        if log_ratio is not None:
+            raise ValueError(f"{self.name}: expected a number, got nan in row {row}")
+        if isinstance(values, Tensor):
+            self.sum_nats += values[counted].sum()
+        else:
+            linear, log_ratio = values.averages()
+            self.sum_nats += linear[counted].sum()
             log_sum = torch.logsumexp(log_ratio[counted], dim=0)
             self.log_sum_ratio = torch.logaddexp(self.log_sum_ratio, log_sum)
             self.num_ratios += counted.sum()
-        tokens = num_tokens.sum(dim=1)
+        tokens = num_tokens.long().reshape(len(nats), -1).sum(dim=1)
         self.num_tokens += tokens.sum()
         self.num_sequences += len(tokens)
         self.sum_squares += per_sequence.square().sum()
         self.sum_products += (per_sequence * tokens).sum()
         self.sum_token_squares += tokens.square().sum()
 
-    def compute(self) -> dict[str, Tensor]:
-        """Return the nats per token, their standard error, and how many tokens and sequences.
+    def compute(self) -> Float64[Tensor, ""]:
+        """Return the nats per token; exp of minus that is the perplexity."""
+        return self._rate()
+
+    def measured(self) -> Measured:
+        """Return the nats per token with their standard error, over all ranks: a collective.
 
         The error is that of a ratio of sums (the delta method): NaN for a single sequence.
         """
+        with self.sync_context(should_sync=self.sync_on_compute):
+            return Measured(
+                self._rate().item(),
+                self._standard_error().item(),
+                int(self.num_sequences),
+                int(self.num_tokens),
+            )
+
+    def _rate(self) -> Float64[Tensor, ""]:
         total = self.sum_nats
         if self.num_ratios > 0:
             total = total + (self.log_sum_ratio.exp() - self.num_ratios)
-        rate = total / self.num_tokens
+        return total / self.num_tokens
+
+    def _standard_error(self) -> Float64[Tensor, ""]:
+        rate = self._rate()
         squared_errors = (
             self.sum_squares - 2 * rate * self.sum_products + rate**2 * self.sum_token_squares
         )
         spread = self.num_sequences / (self.num_sequences - 1).double()
         error = (spread * squared_errors.clamp(min=0)).sqrt() / self.num_tokens
-        alone = self.num_sequences < 2
-        return {
-            "nats_per_token": rate,
-            "standard_error": torch.where(alone, torch.nan, error),
-            "num_tokens": self.num_tokens,
-            "num_sequences": self.num_sequences,
-        }
+        return torch.where(self.num_sequences < 2, torch.nan, error)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:  # noqa: ANN401 (torchmetrics' signature)
+        """Plot the value, or values of several calls: as torchmetrics' own metrics do."""
+        return self._plot(val, ax)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
@@ -106,18 +172,37 @@ class CorpusLikelihood(Metric):
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
 
 
+def _find_bound(bound: str | Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(bound, str):
+        return bound
+    if bound not in ESTIMATORS:
+        raise ValueError(f"bound: expected one of {', '.join(ESTIMATORS)}, got {bound!r}")
+    return ESTIMATORS[bound].bound
+
+
 def corpus_metrics(quantities: Iterable[Quantity], *, over_ranks: bool = True) -> MetricCollection:
-    """Make one metric a quantity, all updated by (regime scores, number of tokens).
+    """Make one metric a quantity, all updated by (view of a regime, number of tokens).
 
     Values are over all ranks; ``over_ranks=False`` asks no other, for one that saw all there is.
     No compute groups: they would merge a lower and an upper bound that tie on the first batch.
     """
     metrics: dict[str, Metric | MetricCollection] = {
-        quantity.name: CorpusLikelihood(quantity, over_ranks=over_ranks) for quantity in quantities
+        quantity.name: LikelihoodBound(
+            quantity.read,
+            name=quantity.name,
+            compute_with_cache=False,  # a rank out of batches joins every collective
+            sync_on_compute=over_ranks,
+        )
+        for quantity in quantities
     }
     return MetricCollection(metrics, compute_groups=False)
 
 
-def perplexity(nats_per_token: float) -> float:
-    """Return exp(-nats): inf where that is too large for a float, 0 for nats of +inf."""
-    return math.inf if nats_per_token < -709 else math.exp(-nats_per_token)
+def measured(metrics: MetricCollection) -> dict[str, Measured]:
+    """Read the values off the metrics of a corpus, over all ranks: a collective."""
+    found = {}
+    for name, metric in metrics.items():
+        if not isinstance(metric, LikelihoodBound):
+            raise TypeError(f"{name}: expected a LikelihoodBound, got {type(metric).__name__}")
+        found[name] = metric.measured()
+    return found

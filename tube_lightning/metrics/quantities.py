@@ -1,141 +1,110 @@
-"""What is reported of a regime, by name: how it is read off the scores, and what it guarantees."""
+"""What is told of a regime, by name: how it is read off the scores, and what it guarantees."""
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
 from tube_lightning.bounds import (
-    Estimator,
+    ESTIMATORS,
+    EstimatorSettings,
     Side,
     TangentTerms,
-    cubo,
-    elbo,
-    elbo_k,
-    isvgb,
+    Terms,
+    terms_of,
     tube,
-    tube_loo,
-    tube_loo_terms,
-    tube_split,
-    tube_split_terms,
-    tube_terms,
-    tvo_upper,
 )
-from tube_lightning.checks import check_whole_number
-from tube_lightning.score_files import RegimeScores
+from tube_lightning.scores import RegimeView
 
-
-@dataclass(frozen=True)
-class EstimatorSettings:
-    """What the competing estimators leave open. The defaults are the paper's."""
-
-    cubo_beta: float = 2.0
-    tvo_partitions: int = 200
-    isvgb_pairs: int = 2
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing, before anything is scored."""
-        beta = self.cubo_beta
-        if type(beta) not in (int, float) or not 1 <= beta < math.inf:
-            raise ValueError(f"cubo_beta: expected a number of at least 1, got {beta!r}")
-        for name in ("tvo_partitions", "isvgb_pairs"):
-            check_whole_number(name, getattr(self, name), least=1)
+Values = Float64[Tensor, "..."] | Terms
+"""Nats of each block, or the terms of a bound whose sums stay in log space."""
+EXACT, EXACT_ELBO, ELBO_K = "exact", "elbo_exact", "elbo_k"
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A value for every block, as a function of its scores.
+    """A value for every block, read off the scores of its regime.
 
-    ``read`` gives it in nats, or in the two parts of a tangent bound. ``side`` is None for what is
-    no bound: an exact likelihood. ``bound_preserving`` says whether the expectation keeps to the
-    side.
+    ``side`` is None for what is no bound: an exact likelihood. ``bound_preserving`` says whether
+    the expectation keeps to the side.
     """
 
     name: str
-    read: Callable[[RegimeScores], Float64[Tensor, "batch blocks"] | TangentTerms]
-    side: Side | None
-    bound_preserving: bool
+    read: Callable[[RegimeView], Values]
+    side: Side | None = None
+    bound_preserving: bool = True
 
-    def values(self, regime: RegimeScores) -> Float64[Tensor, "batch blocks"]:
+    def values(self, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
         """Evaluate block by block, in nats."""
-        terms = self.read(regime)
-        if isinstance(terms, TangentTerms):
-            return terms.log_psi + torch.expm1(terms.log_ratio)
-        return terms
+        return block_values(self.read(view))
 
 
-def _bound(
-    name: str,
-    estimator: Estimator[..., Tensor],
-    read: Callable[[RegimeScores], Tensor | TangentTerms],
-) -> Quantity:
-    return Quantity(name, read, estimator.side, estimator.bound_preserving)
+def block_values(values: Values) -> Float64[Tensor, "..."]:
+    """Put terms together, in nats."""
+    if isinstance(values, Tensor):
+        return values
+    linear, log_ratio = values.averages()
+    return linear + torch.expm1(log_ratio)
 
 
-def sampled_quantities(
-    num_orderings: int, settings: EstimatorSettings | None = None
-) -> tuple[Quantity, ...]:
-    """List the estimators that so many sampled orderings allow.
-
-    TUBE needs two, and IS-VG-B a multiple of 2 ``isvgb_pairs``.
-    """
-    chosen = settings or EstimatorSettings()
-    pairs = chosen.isvgb_pairs
-    bounds: list[Quantity] = []
-    if num_orderings >= 1:
-        bounds += [
-            _bound("elbo", elbo, lambda regime: elbo(regime.scores)),
-            _bound("elbo_k", elbo_k, lambda regime: elbo_k(regime.scores)),
-            _bound("cubo", cubo, lambda regime: cubo(regime.scores, chosen.cubo_beta)),
-            _bound("tvo", tvo_upper, lambda r: tvo_upper(r.scores, chosen.tvo_partitions)),
-        ]
-    if num_orderings >= 2:
-        bounds += [
-            _bound("tube", tube_loo, lambda regime: tube_loo_terms(regime.scores)),
-            _bound("tube_split", tube_split, lambda regime: tube_split_terms(regime.scores)),
-        ]
-    if num_orderings >= 2 * pairs and num_orderings % (2 * pairs) == 0:
-        bounds.append(_bound("isvgb", isvgb, lambda regime: isvgb(regime.scores, pairs)))
-    return tuple(bounds)
+def sampled_quantities(num_orderings: int, settings: EstimatorSettings) -> tuple[Quantity, ...]:
+    """List the estimators that so many sampled orderings allow."""
+    return tuple(
+        Quantity(
+            estimator.name,
+            partial(_read_bound, estimator.with_settings(settings)),
+            estimator.side,
+            estimator.bound_preserving,
+        )
+        for estimator in ESTIMATORS.values()
+        if estimator.fits(num_orderings, settings)
+    )
 
 
 def exact_quantities() -> tuple[Quantity, ...]:
     """List what the lattice gives without sampling: log p(x), and the ELBO's expectation."""
     return (
-        Quantity("exact", lambda regime: _there("exact", regime.exact), None, True),
-        Quantity(
-            "elbo_exact", lambda regime: _there("exact_elbo", regime.exact_elbo), "lower", True
-        ),
+        Quantity(EXACT, partial(_read_field, "exact")),
+        Quantity(EXACT_ELBO, partial(_read_field, "exact_elbo"), "lower"),
     )
 
 
-def arm_likelihood(surrogate: str = "arm") -> Quantity:
-    """Read the exact likelihood of an autoregressive model."""
-    return Quantity(surrogate, lambda regime: _log_psi(regime, surrogate), None, True)
+def arm_quantities(names: Iterable[str]) -> tuple[Quantity, ...]:
+    """List autoregressive models: their likelihoods are exact, the same in every regime."""
+    return tuple(Quantity(name, partial(_read_arm, name)) for name in names)
 
 
-def surrogate_tube(surrogate: str) -> Quantity:
-    """Take TUBE at a surrogate that does not depend on the orderings: all of them make p_hat."""
-    return _bound(
-        f"tube_psi_{surrogate}",
-        tube,
-        lambda regime: tube_terms(regime.scores, _log_psi(regime, surrogate)),
+def surrogate_tubes(names: Iterable[str]) -> tuple[Quantity, ...]:
+    """List TUBE at surrogates that do not depend on the orderings: all of them make p_hat."""
+    return tuple(
+        Quantity(f"tube_psi_{name}", partial(_read_tube, name), tube.side, tube.bound_preserving)
+        for name in names
     )
 
 
-def _log_psi(regime: RegimeScores, surrogate: str) -> Float64[Tensor, "batch blocks"]:
-    known = regime.log_psi or {}
+def _read_bound(bound: Callable[..., Tensor], view: RegimeView) -> Values:
+    values: Values = terms_of(bound)(view.regime.scores)
+    return values
+
+
+def _read_field(name: str, view: RegimeView) -> Values:
+    values = getattr(view.regime, name)
+    if values is None:
+        raise ValueError(f"{name}: expected values for every block, got none in these scores")
+    return values  # type: ignore[no-any-return]
+
+
+def _read_arm(name: str, view: RegimeView) -> Values:
+    if name not in view.arms:
+        raise ValueError(f"{name}: expected one of {sorted(view.arms)} in these scores")
+    return view.arms[name]
+
+
+def _read_tube(surrogate: str, view: RegimeView) -> TangentTerms:
+    known = view.surrogates
     if surrogate not in known:
         raise ValueError(f"surrogate: expected one of {sorted(known)}, got {surrogate!r}")
-    return known[surrogate]
-
-
-def _there(
-    name: str, values: Float64[Tensor, "batch blocks"] | None
-) -> Float64[Tensor, "batch blocks"]:
-    if values is None:
-        raise ValueError(f"{name}: expected values for every block, got none in the scores")
-    return values
+    return tube.terms(view.regime.scores, known[surrogate])

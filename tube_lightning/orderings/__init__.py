@@ -10,10 +10,13 @@ from tube_lightning.orderings.sets import (
     set_codes,
     unique_sets,
 )
-from tube_lightning.orderings.steps import EqualChunks, Steps, partition_steps, reveal_steps
-from tube_lightning.orderings.times import all_orderings, reveal_times
+from tube_lightning.orderings.steps import ALREADY, NEVER, partition_steps, reveal_steps
+from tube_lightning.orderings.times import all_orderings, left_to_right_times, reveal_times
+from tube_lightning.regimes import EqualChunks, Steps
 
 __all__ = [
+    "ALREADY",
+    "NEVER",
     "EqualChunks",
     "RevealedSets",
     "Role",
@@ -24,6 +27,7 @@ __all__ = [
     "decode_sets",
     "distinct_sets",
     "encode_sets",
+    "left_to_right_times",
     "partition_steps",
     "reveal_steps",
     "reveal_times",

@@ -26,7 +26,7 @@ class RevealedSets:
     index: tuple[Int64[Tensor, "blocks orderings size"], ...]
 
 
-def set_codes(steps: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size"]:
+def set_codes(revealed_at: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size"]:
     """Encode, for each position d, the set revealed before its step: bit e is position e.
 
     Position 0 is the lowest bit. For given and absent positions it is the set of given ones.
@@ -34,11 +34,11 @@ def set_codes(steps: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size
     >>> set_codes(torch.tensor([2, 0, 1])).tolist()  # order 1, 2, 0
     [6, 0, 2]
     """
-    _check_code_size(steps.shape[-1])
-    own_step = _own_step(steps)
-    codes = torch.zeros_like(steps)
-    for position in range(steps.shape[-1]):
-        codes += (steps[..., position : position + 1] < own_step).long() << position
+    _check_code_size(revealed_at.shape[-1])
+    own_step = _own_step(revealed_at)
+    codes = torch.zeros_like(revealed_at)
+    for position in range(revealed_at.shape[-1]):
+        codes += (revealed_at[..., position : position + 1] < own_step).long() << position
     return codes
 
 
@@ -103,37 +103,41 @@ def distinct_sets(*regimes: Int64[Tensor, "blocks orderings size"]) -> RevealedS
     if not regimes:
         raise ValueError("regimes: expected the reveal steps of at least one, got none")
     num_blocks, _, size = regimes[0].shape
-    for steps in regimes:
-        if steps.shape[::2] != (num_blocks, size):
+    for revealed_at in regimes:
+        if revealed_at.shape[::2] != (num_blocks, size):
             raise ValueError(
                 f"regimes: expected {num_blocks} blocks of {size} in all of them, got shape "
-                f"{tuple(steps.shape)}"
+                f"{tuple(revealed_at.shape)}"
             )
     blocks = torch.arange(num_blocks, device=regimes[0].device)
     if _fits_code(num_blocks, size):
-        codes = [(blocks[:, None, None] << size) + set_codes(steps) for steps in regimes]
+        codes = [
+            (blocks[:, None, None] << size) + set_codes(revealed_at) for revealed_at in regimes
+        ]
         block, revealed, row = _unique_codes(torch.cat([c.flatten() for c in codes]), size)
     else:
-        before = [_sets_before(steps).flatten(0, 2) for steps in regimes]
-        owner = [blocks.repeat_interleave(steps[0].numel()) for steps in regimes]
+        before = [_sets_before(revealed_at).flatten(0, 2) for revealed_at in regimes]
+        owner = [blocks.repeat_interleave(revealed_at[0].numel()) for revealed_at in regimes]
         block, revealed, row = unique_sets(torch.cat(owner), torch.cat(before))
-    pieces = row.split([steps.numel() for steps in regimes])
-    index = tuple(piece.view_as(steps) for piece, steps in zip(pieces, regimes, strict=True))
+    pieces = row.split([revealed_at.numel() for revealed_at in regimes])
+    index = tuple(
+        piece.view_as(revealed_at) for piece, revealed_at in zip(pieces, regimes, strict=True)
+    )
     needed = torch.zeros_like(revealed)
     positions = torch.arange(size, device=blocks.device)
-    for rows, steps in zip(index, regimes, strict=True):
-        scored = (steps >= 0) & (steps != NEVER)
-        needed[rows[scored], positions.expand_as(steps)[scored]] = True
+    for rows, revealed_at in zip(index, regimes, strict=True):
+        scored = (revealed_at >= 0) & (revealed_at != NEVER)
+        needed[rows[scored], positions.expand_as(revealed_at)[scored]] = True
     return RevealedSets(revealed, needed, block, index)
 
 
 def _sets_before(
-    steps: Int64[Tensor, "*batch size"],
+    revealed_at: Int64[Tensor, "*batch size"],
 ) -> Bool[Tensor, "*batch size size"]:
     """Say for each position d (first axis) whether e (second) is revealed before its step."""
-    return steps[..., None, :] < _own_step(steps)[..., :, None]
+    return revealed_at[..., None, :] < _own_step(revealed_at)[..., :, None]
 
 
-def _own_step(steps: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size"]:
+def _own_step(revealed_at: Int64[Tensor, "*batch size"]) -> Int64[Tensor, "*batch size"]:
     """Return each position's step; given and absent ones stand before the first."""
-    return torch.where((steps < 0) | (steps == NEVER), 0, steps)
+    return torch.where((revealed_at < 0) | (revealed_at == NEVER), 0, revealed_at)

@@ -6,45 +6,16 @@ before" is a comparison of steps for every role.
 """
 
 import itertools
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.orderings.roles import Role
+from tube_lightning.regimes import EqualChunks, Steps
 
 ALREADY = -1
 NEVER = torch.iinfo(torch.int64).max
-
-
-@dataclass(frozen=True)
-class EqualChunks:
-    """Reveal in ``steps`` chunks of equal size, as deployed samplers do.
-
-    Where the number of positions is no multiple, the first chunks take one position more.
-    """
-
-    steps: int
-
-    def __post_init__(self) -> None:
-        """Refuse a number of steps that reveals nothing."""
-        if self.steps < 1:
-            raise ValueError(f"EqualChunks.steps: expected at least 1, got {self.steps}")
-
-    def sizes(self, num_positions: int) -> tuple[int, ...]:
-        """Return the sizes of the chunks that are not empty.
-
-        >>> EqualChunks(2).sizes(5)
-        (3, 2)
-        """
-        small, extra = divmod(num_positions, self.steps)
-        return tuple(s for i in range(self.steps) if (s := small + (i < extra)))
-
-
-Steps = int | EqualChunks | None
-"""A regime: None = any-order ARM, one position a step; T = T-step MDM, every position draws its
-step iid and uniformly; ``EqualChunks(T)`` = a random ordering cut into T chunks."""
 
 
 def _ranks(
@@ -60,10 +31,11 @@ def _ranks(
 
 
 def _place_unscored(
-    steps: Int64[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"]
+    revealed_at: Int64[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"]
 ) -> Int64[Tensor, "*batch size"]:
     """Put given positions before every step and absent ones after."""
-    return steps.masked_fill(roles == Role.GIVEN, ALREADY).masked_fill(roles == Role.ABSENT, NEVER)
+    revealed_at = revealed_at.masked_fill(roles == Role.GIVEN, ALREADY)
+    return revealed_at.masked_fill(roles == Role.ABSENT, NEVER)
 
 
 def _checked_roles(
@@ -121,7 +93,7 @@ def reveal_steps(
         return _place_unscored(drawn, roles)
     ranks, num_scored = _ranks(draws, roles)
     if isinstance(steps, EqualChunks):
-        small, extra = num_scored // steps.steps, num_scored % steps.steps
+        small, extra = num_scored // steps.number, num_scored % steps.number
         in_large = ranks < extra * (small + 1)
         ranks = torch.where(
             in_large,

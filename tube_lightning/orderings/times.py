@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from tube_lightning.orderings.roles import Role
+from tube_lightning.randomness import REVEAL_TIMES, uniforms
+
 _MAX_ENUMERATED_SIZE = 10
 
 
@@ -21,10 +24,9 @@ def reveal_times(
 ) -> Float64[Tensor, "batch blocks orderings size"]:
     """Draw u ~ Uniform[0, 1) for every position, as a function of its name alone.
 
-    The stream of one block is Philox4x64 with key (seed, sequence id) and the block number in
-    the counter's upper half (Salmon et al. 2011), so streams never overlap, and neither batch,
-    rank, device nor global state enters. Orderings are drawn one after the other: the first 8 of
-    64 are the 8 of 8.
+    Each block has a stream of its own (``tube_lightning.randomness``), so that neither batch, rank,
+    device nor global state enters. Orderings are drawn one after the other: the first 8 of 64 are
+    the 8 of 8.
 
     >>> few, many = (
     ...     reveal_times(0, [7], num_orderings=n, size=4) for n in (8, 64)
@@ -33,22 +35,14 @@ def reveal_times(
     True
     """
     sequences, blocks = list(sequences), list(blocks)
-    for name, values in (("seed", [seed]), ("sequences", sequences), ("blocks", blocks)):
-        for value in values:
-            if not 0 <= value < 2**64:
-                raise ValueError(f"{name}: expected integers from 0 to 2**64 - 1, got {value}")
     if num_orderings < 1 or size < 1:
         raise ValueError(
             f"num_orderings, size: expected at least 1, got {num_orderings} and {size}"
         )
-    shape = len(sequences), len(blocks), num_orderings, size
-    bits = np.empty(shape, dtype=np.uint64)
+    times = np.empty((len(sequences), len(blocks), num_orderings, size))
     for (i, sequence), (j, block) in itertools.product(enumerate(sequences), enumerate(blocks)):
-        key = np.array([seed, sequence], dtype=np.uint64)
-        counter = np.array([0, 0, block, 0], dtype=np.uint64)
-        bits[i, j].flat = np.random.Philox(key=key, counter=counter).random_raw(bits[i, j].size)
-    uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return torch.from_numpy(uniform)
+        times[i, j].flat = uniforms(REVEAL_TIMES, seed, sequence, block, times[i, j].size)
+    return torch.from_numpy(times)
 
 
 def all_orderings(size: int) -> Int64[Tensor, "orderings size"]:
@@ -63,3 +57,18 @@ def all_orderings(size: int) -> Int64[Tensor, "orderings size"]:
             f"(the number of orderings is its factorial), got {size}"
         )
     return torch.tensor(list(itertools.permutations(range(size))))
+
+
+def left_to_right_times(
+    roles: Int64[Tensor, "*batch size"],
+) -> Float64[Tensor, "*batch size"]:
+    """Return reveal times that walk through the scored positions from left to right, evenly.
+
+    They are one fixed draw in every regime: in T steps, T runs of neighbours.
+
+    >>> left_to_right_times(torch.tensor([Role.GIVEN, Role.SCORED, Role.SCORED])).tolist()
+    [0.0, 0.25, 0.75]
+    """
+    scored = roles == Role.SCORED
+    count = scored.sum(dim=-1, keepdim=True).clamp(min=1)
+    return torch.where(scored, (scored.cumsum(dim=-1).double() - 0.5) / count, 0.0)

@@ -3,28 +3,23 @@
 import argparse
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.report.parts import read_run
+from tube_lightning.bounds import EstimatorSettings, list_settings
 from tube_lightning.report.write import write_report
+from tube_lightning.rundir import RunRecord
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and write the report; 2 if it cannot be done."""
     options = _parser().parse_args(arguments)
-    given = {
-        "cubo_beta": options.cubo_beta,
-        "tvo_partitions": options.tvo_partitions,
-        "isvgb_pairs": options.isvgb_pairs,
-    }
+    given = {name: getattr(options, name) for name, _ in list_settings()}
     try:
-        settings = EstimatorSettings(**read_run(options.directory)["estimators"])
-        settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
+        before = RunRecord.read(options.directory).estimators
+        changes = {name: value for name, value in given.items() if value is not None}
         write_report(
             options.directory,
-            settings=settings,
+            settings=EstimatorSettings(**{**before, **changes}),
             num_orderings=options.num_orderings,
             output=options.output,
         )
@@ -42,9 +37,11 @@ def _parser() -> argparse.ArgumentParser:
         "were in the run.",
     )
     parser.add_argument("directory", type=Path, help="output_dir of evaluate.py")
-    parser.add_argument("--cubo-beta", type=float, metavar="X", help="exponent of CUBO, at least 1")
-    parser.add_argument("--tvo-partitions", type=int, metavar="N", help="grid points of TVO")
-    parser.add_argument("--isvgb-pairs", type=int, metavar="N", help="pairs of means of IS-VG-B")
+    for name, setting in list_settings():
+        kind = type(setting.default)
+        letter = "N" if kind is int else "X"
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=kind, metavar=letter, help=setting.help)
     parser.add_argument(
         "--num-orderings", type=int, metavar="N", help="use the first N orderings of each block"
     )

@@ -3,9 +3,8 @@
 import math
 import statistics
 
-from tube_lightning.metrics import Quantity, perplexity
-from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
-from tube_lightning.report.measurement import Measured, RegimeValues
+from tube_lightning.measure import RegimeValues, difference_name
+from tube_lightning.metrics import ELBO_K, EXACT, Measured, Quantity, perplexity
 from tube_lightning.report.schema import Estimate
 
 ROUNDING = 1e-9
@@ -17,7 +16,7 @@ FEWEST_SEQUENCES = 30
 
 
 class InconsistentBoundsError(ValueError):
-    """Bounds that hold for every distribution crossed: a bug, or a model that is none."""
+    """Bounds that hold for every distribution crossed: a bug, or a model that is not one."""
 
 
 def finite(value: float) -> float | None:
@@ -28,7 +27,7 @@ def finite(value: float) -> float | None:
 def regime_estimates(regime: RegimeValues) -> dict[str, Estimate]:
     """Describe all that is reported of a regime."""
     return {
-        quantity.name: _with_spread(
+        quantity.name: _average_reseeds(
             estimate(quantity, regime.values[quantity.name], is_violated(quantity, regime)),
             regime.perplexities(quantity.name),
         )
@@ -51,7 +50,7 @@ def estimate(quantity: Quantity, value: Measured, violated: bool | None = None) 
     }
 
 
-def _with_spread(whole: Estimate, perplexities: list[float]) -> Estimate:
+def _average_reseeds(whole: Estimate, perplexities: list[float]) -> Estimate:
     """Average over re-seeds as the paper does: perplexities, with their standard deviation."""
     if not perplexities:
         return whole
@@ -95,7 +94,7 @@ def check_consistency(regimes: dict[str, RegimeValues]) -> None:
     what TUBE bounds, and is no bound of the model's: the bank may happen to be a good one.
     """
     for name, regime in regimes.items():
-        of_a_bank = bool(regime.repeated)
+        of_a_bank = regime.is_of_a_bank
         for quantity in regime.reported:
             upper = quantity.side == "upper"
             if not quantity.bound_preserving or quantity.side is None:
@@ -114,6 +113,6 @@ def check_consistency(regimes: dict[str, RegimeValues]) -> None:
                 raise InconsistentBoundsError(
                     f"{name}: expected {quantity.name} ({ours.nats_per_token:.9g} nats per token) "
                     f"to be {'at least' if upper else 'at most'} {reference} "
-                    f"({theirs.nats_per_token:.9g}); this is a bug or a model that is no "
-                    "distribution; please report"
+                    f"({theirs.nats_per_token:.9g}); this is a bug, or the model is not "
+                    "a distribution; please report"
                 )

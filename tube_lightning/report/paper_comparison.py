@@ -1,7 +1,13 @@
 """Our perplexities beside the paper's."""
 
-from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.report.paper_tables import PAPER_TABLES, Cell, Row, check_paper_table
+from tube_lightning.bounds import ESTIMATORS, EstimatorSettings
+from tube_lightning.metrics import ELBO_K, EXACT
+from tube_lightning.report.paper_tables import (
+    PAPER_TABLES,
+    PrintedCell,
+    PrintedRow,
+    check_paper_table,
+)
 from tube_lightning.report.schema import Estimate, PaperCell, PaperComparison
 
 
@@ -24,35 +30,30 @@ def compare_with_paper(
     return {
         "table": table,
         "block_size": block_size,
-        "arm": None if arm is None else _cell(arm, Cell(theirs.arm)),
+        "arm": None if arm is None else _put_beside(arm, PrintedCell(theirs.arm)),
         "regimes": {
-            name: _compared(regimes[name], row, settings)
+            name: _compare_row(regimes[name], row, settings)
             for name, row in theirs.rows[block_size].items()
             if name in regimes
         },
     }
 
 
-def _compared(
-    ours: dict[str, Estimate], row: Row, settings: EstimatorSettings
+def _compare_row(
+    ours: dict[str, Estimate], row: PrintedRow, settings: EstimatorSettings
 ) -> dict[str, PaperCell]:
     standard = EstimatorSettings()
-    theirs = {"tube_split": row.tube_split, "elbo": row.elbo}
-    if settings.cubo_beta == standard.cubo_beta:
-        theirs["cubo"] = row.cubo
-    if settings.tvo_partitions == standard.tvo_partitions:
-        theirs["tvo"] = row.tvo
-    if settings.isvgb_pairs == standard.isvgb_pairs:
-        theirs["isvgb"] = row.isvgb
-    theirs["exact" if row.exact and "exact" in ours else "elbo_k"] = row.elbo_k
-    return {
-        name: _cell(ours[name], cell)
-        for name, cell in theirs.items()
-        if cell is not None and name in ours
-    }
+    compared = {}
+    for name, cell in row.cells.items():
+        if settings.of(ESTIMATORS[name]) != standard.of(ESTIMATORS[name]):
+            continue
+        beside = EXACT if name == ELBO_K and row.exact and EXACT in ours else name
+        if beside in ours:
+            compared[beside] = _put_beside(ours[beside], cell)
+    return compared
 
 
-def _cell(ours: Estimate, paper: Cell) -> PaperCell:
+def _put_beside(ours: Estimate, paper: PrintedCell) -> PaperCell:
     ppl = ours["ppl"]
     return {
         "ours": ppl,

@@ -1,4 +1,4 @@
-"""What is in ``results.json``, and what ``run.json`` must tell the report.
+"""What is in ``results.json``.
 
 JSON has no infinities. A bound of +inf nats has ``ppl`` 0.0 and ``nats_per_token`` null; one of
 -inf nats has both null. What cannot be told (the error of a single sequence) is null as well.
@@ -7,6 +7,7 @@ JSON has no infinities. A bound of +inf nats has ``ppl`` 0.0 and ``nats_per_toke
 from typing import Any, NotRequired, TypedDict
 
 from tube_lightning.bounds import Side
+from tube_lightning.measure import Tail
 
 SCHEMA_VERSION = 1
 
@@ -30,26 +31,6 @@ class Estimate(TypedDict):
     """whether it is on the wrong side of the regime's exact value (ELBO_K where there is none)"""
     std: NotRequired[float | None]
     """of the perplexity over re-seeds, or over seeds of the ELBO (protocol=paper only)"""
-
-
-class LargestBlock(TypedDict):
-    """The block with the largest gap."""
-
-    sequence: int
-    """which sequence"""
-    block: int
-    """which of its blocks"""
-    nats: float | None
-    """its gap"""
-
-
-class Tail(TypedDict):
-    """How much of the gap between TUBE (leave-one-out) and ELBO_K a few blocks make."""
-
-    top_permille_share: float | None
-    """the share of the 0.1% blocks with the largest gaps; null where there is no gap"""
-    largest_block: LargestBlock
-    """the block with the largest gap"""
 
 
 class Counts(TypedDict):
@@ -135,16 +116,3 @@ class Results(TypedDict):
     """of the packages that scored"""
     config: dict[str, Any]
     """the run's settings"""
-
-
-class RunRecord(TypedDict):
-    """``run.json``: what was scored, and how."""
-
-    versions: dict[str, str]
-    config: dict[str, Any]
-    data: dict[str, Any]
-    model: dict[str, Any]
-    protocol: dict[str, Any]
-    estimators: dict[str, Any]
-    num_batches: int
-    paper_table: NotRequired[str | None]

@@ -2,28 +2,21 @@
 
 import math
 
-from tube_lightning.report.comparisons import ELBO_K, EXACT, difference_name
-from tube_lightning.report.measurement import Measured, RegimeValues
-from tube_lightning.report.views import ARM
-from tube_lightning.report.wording import ANY_ORDER, ppl_text, regime_title
-
-
-def headline(regimes: dict[str, RegimeValues]) -> str:
-    """Choose the regime that the verdict is about: any order, or else the first."""
-    return ANY_ORDER if ANY_ORDER in regimes else next(iter(regimes))
-
-
-def tube_column(regime: RegimeValues) -> str:
-    """Name the TUBE of the tables: leave-one-out, or the paper's split for the paper's protocol."""
-    return "tube_split" if regime.repeated else "tube"
+from tube_lightning.bounds import headline_bound
+from tube_lightning.measure import RegimeValues, difference_name
+from tube_lightning.metrics import ELBO_K, EXACT, Measured
+from tube_lightning.regimes import ANY_ORDER, Regime, headline
+from tube_lightning.report.wording import ppl_text
+from tube_lightning.scores import ARM
 
 
 def verdict_sentence(regimes: dict[str, RegimeValues]) -> str:
     """Compare the block model with the ARM, or give the bracket where there is none."""
     name = headline(regimes)
     regime = regimes[name]
-    model = "any-order model" if name == ANY_ORDER else f"block model ({regime_title(name)})"
-    low, high = tube_column(regime), ELBO_K
+    told = Regime.parse(name)
+    model = "any-order model" if told == ANY_ORDER else f"block model ({told.title})"
+    low, high = headline_bound("upper", "bank" if regime.is_of_a_bank else "fresh").name, ELBO_K
     if ARM not in regime.values:
         return _without_arm(model, regime, low, high)
     arm = ppl_text(regime.ppl(ARM))
@@ -76,7 +69,7 @@ def _bound(regime: RegimeValues, name: str, relation: str) -> str:
     if name == EXACT:
         return f"{ppl} exactly"
     bound = "ELBO_K" if name == ELBO_K else "TUBE"
-    return f"{relation} {ppl} ({bound}{' of one bank of orderings' if regime.repeated else ''})"
+    return f"{relation} {ppl} ({bound}{' of one bank of orderings' if regime.is_of_a_bank else ''})"
 
 
 def _difference(regime: RegimeValues, name: str) -> Measured:

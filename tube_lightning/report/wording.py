@@ -1,21 +1,4 @@
-"""How names and numbers are written, wherever the report writes them."""
-
-ANY_ORDER = "ao_arm"
-
-
-def regime_title(regime: str) -> str:
-    """Write a regime as the paper does.
-
-    >>> [regime_title(name) for name in ("ao_arm", "nfe_4", "chunks_2")]
-    ['AO-ARM', 'NFE = 4', '2 chunks']
-    """
-    kind, _, steps = regime.rpartition("_")
-    return {"nfe": f"NFE = {steps}", "chunks": f"{steps} chunks"}.get(kind, "AO-ARM")
-
-
-def is_random(regime: str) -> bool:
-    """Tell whether orderings matter: a single step reveals all at once."""
-    return not regime.endswith("_1")
+"""How numbers are written, wherever the report writes them."""
 
 
 def counted(number: int, thing: str) -> str:

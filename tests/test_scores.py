@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tube_lightning.score_files import BlockScores, RegimeScores, ScoreFiles
+from tube_lightning.records import named_tensors
+from tube_lightning.scores import BlockScores, RegimeScores, ScoreFiles
 
 ROOT = Path(__file__).parent.parent
 BATCH, BLOCKS, ORDERINGS, SEEDS = 2, 3, 5, 2
-TENSORS = ("scores", "exact", "exact_elbo", "continuous_elbo")
+TENSORS = ("scores", "exact", "exact_elbo", "left_to_right", "continuous_elbo")
 
 
 def numbers(*shape, seed=0):
@@ -31,22 +32,22 @@ def some_regimes():
         exact=numbers(*per_block, seed=2),
         exact_elbo=numbers(*per_block, seed=3),
         continuous_elbo=numbers(*per_block, SEEDS, seed=4),
-        log_psi={"pi": numbers(*per_block, seed=5), "arm": numbers(*per_block, seed=6)},
+        left_to_right=numbers(*per_block, seed=5),
     )
     bare = RegimeScores(numbers(*per_draw, seed=7))
     some = RegimeScores(
         numbers(*per_draw, seed=8),
         exact=numbers(*per_block, seed=9),
-        log_psi={"pi": numbers(*per_block, seed=10)},
+        left_to_right=numbers(*per_block, seed=10),
     )
     return {"nfe_1": bare, "ao_arm": full, "chunks_2": some}
 
 
 def some_scores(regimes=None, sequences=(3, 2**40)):
     num_tokens = torch.tensor([[3, 4, 1], [3, 0, 0]])[: len(sequences)]
-    return BlockScores(
-        torch.tensor(sequences), num_tokens, some_regimes() if regimes is None else regimes, 1.25
-    )
+    regimes = some_regimes() if regimes is None else regimes
+    arms = {"arm": numbers(len(sequences), BLOCKS, seed=6)}
+    return BlockScores(torch.tensor(sequences), num_tokens, regimes, arms, 1.25)
 
 
 def same_bits(ours, theirs):
@@ -65,13 +66,12 @@ def assert_same(ours, theirs):
     assert same_bits(ours.num_tokens, theirs.num_tokens)
     assert ours.seconds == theirs.seconds
     assert list(ours.regimes) == list(theirs.regimes)
+    assert list(ours.arms) == list(theirs.arms)
+    assert all(same_bits(ours.arms[name], theirs.arms[name]) for name in ours.arms)
     for name, regime in ours.regimes.items():
         other = theirs.regimes[name]
         for tensor in TENSORS:
             assert same_bits(getattr(regime, tensor), getattr(other, tensor)), (name, tensor)
-        mine, its = regime.log_psi or {}, other.log_psi or {}
-        assert mine.keys() == its.keys()
-        assert all(same_bits(mine[psi], its[psi]) for psi in mine)
 
 
 @pytest.mark.parametrize("chosen", [["nfe_1"], ["ao_arm"], ["chunks_2", "nfe_1"], None])
@@ -87,7 +87,7 @@ def test_round_trip(tmp_path, chosen):
 def test_round_trip_of_extreme_numbers(tmp_path):
     values = [-math.inf, -0.0, 0.0, 5e-324, -1e308, -1 / 3]
     extreme = torch.tensor(values, dtype=torch.float64).view(1, 3, 2)
-    regime = RegimeScores(extreme, exact=extreme[..., 0], log_psi={"pi": extreme[..., 1]})
+    regime = RegimeScores(extreme, exact=extreme[..., 0], left_to_right=extreme[..., 1])
     scores = some_scores({"ao_arm": regime}, sequences=(0,))
     files = ScoreFiles(tmp_path)
     files.write(0, scores)
@@ -102,32 +102,40 @@ def test_one_sequence_block_and_ordering(tmp_path):
 
 
 def test_layout(tmp_path):
-    """One row a sequence, block and regime, in that order; null where a regime has no value."""
+    """One row a sequence and block, in that order; a column for each tensor there is."""
     scores = some_scores()
     ScoreFiles(tmp_path).write(7, scores)
     (path,) = tmp_path.iterdir()
     assert path.name == "batch_000007.parquet"
     rows = pq.read_table(path).to_pylist()
-    names = ["sequence", "block", "regime", "num_tokens"]
-    assert list(rows[0])[:4] == names
-    assert set(rows[0]) == {*names, *TENSORS, "psi_pi", "psi_arm"}
-    expected = [
-        (sequence, block, regime)
-        for sequence in (3, 2**40)
-        for block in range(BLOCKS)
-        for regime in ("nfe_1", "ao_arm", "chunks_2")
-    ]
-    assert [(row["sequence"], row["block"], row["regime"]) for row in rows] == expected
+    tensors = {f"arms.{name}": values for name, values in scores.arms.items()}
+    for name, regime in scores.regimes.items():
+        there = {tensor: getattr(regime, tensor) for tensor in TENSORS}
+        tensors |= {f"regimes.{name}.{k}": v for k, v in there.items() if v is not None}
+    assert list(rows[0])[:4] == ["sequence", "block", "num_tokens", "arms.arm"]
+    assert set(rows[0]) == {"sequence", "block", "num_tokens", *tensors}
+    expected = [(sequence, block) for sequence in (3, 2**40) for block in range(BLOCKS)]
+    assert [(row["sequence"], row["block"]) for row in rows] == expected
     for row in rows:
         at = [3, 2**40].index(row["sequence"]), row["block"]
-        regime = scores.regimes[row["regime"]]
         assert row["num_tokens"] == scores.num_tokens[at]
-        for tensor in TENSORS:
-            value = getattr(regime, tensor)
-            assert row[tensor] == (None if value is None else value[at].tolist())
-        for psi in ("pi", "arm"):
-            value = (regime.log_psi or {}).get(psi)
-            assert row[f"psi_{psi}"] == (None if value is None else value[at].item())
+        for name, values in tensors.items():
+            assert row[name] == values[at].tolist()
+
+
+def test_some_rows_and_some_orderings():
+    scores = some_scores()
+    second = scores.rows(slice(1, 2))
+    assert second.sequences.tolist() == [2**40]
+    for (path, one), (_, whole) in zip(named_tensors(second), named_tensors(scores), strict=True):
+        assert torch.equal(one, whole[1:2]), path
+    assert (scores.rows(slice(0, 1)).seconds, second.seconds) == (1.25, 0.0)
+    few = scores.first_orderings(2)
+    for name, regime in scores.regimes.items():
+        assert torch.equal(few.regimes[name].scores, regime.scores[..., :2])
+        assert few.regimes[name].exact is regime.exact
+    with pytest.raises(ValueError, match="at most the 5 that were scored, got 6"):
+        scores.first_orderings(6)
 
 
 def test_what_is_finished(tmp_path):
@@ -157,7 +165,7 @@ def test_a_failing_write_leaves_what_was_there(tmp_path):
     assert (tmp_path / "batch_000004.parquet").stat().st_size > 3000
     program = f"""
 import resource
-from tests.test_score_files import ScoreFiles, some_scores
+from tests.test_scores import ScoreFiles, some_scores
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 for batch in (4, 5):
     try:
@@ -226,13 +234,14 @@ def test_a_part_that_is_not_there(written):
     "change",
     [
         lambda table: pa.table({"text": ["something else"]}),
-        lambda table: table.drop_columns(["scores"]),
-        lambda table: table.drop_columns(["regime"]),
+        lambda table: table.drop_columns(["regimes.ao_arm.scores"]),
+        lambda table: table.drop_columns(["num_tokens"]),
+        lambda table: table.append_column("regime", pa.array(["ao_arm"] * len(table))),
         lambda table: table.replace_schema_metadata(None),
-        lambda table: table.slice(0, 7),
+        lambda table: table.slice(0, 4),
         lambda table: table.slice(0, 0),
     ],
-    ids=["another table", "no scores", "no regime", "no metadata", "rows cut", "no rows"],
+    ids=["other", "no scores", "no counts", "of another version", "no metadata", "cut", "none"],
 )
 def test_tables_that_are_no_scores(written, change):
     files, path = written
@@ -248,5 +257,5 @@ def test_moving_changes_no_value():
     assert moved.num_tokens.is_meta
     full = moved.regimes["ao_arm"]
     assert all(getattr(full, tensor).is_meta for tensor in TENSORS)
-    assert full.log_psi["arm"].is_meta
+    assert moved.arms["arm"].is_meta
     assert moved.sequences.tolist() == [3, 2**40]

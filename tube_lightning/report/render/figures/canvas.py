@@ -14,7 +14,7 @@ from tube_lightning.report.wording import ppl_text
 from tube_lightning.rundir import finished_file
 
 # Okabe and Ito's colours
-LOWER, UPPER, EXACT, SPLIT = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+LOWER, UPPER, EXACT_COLOUR, SPLIT = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 GOLD, FAINT, INK = "#E69F00", "#56B4E9", "#222222"
 ARM_STYLE: dict[str, Any] = {"color": INK, "linestyle": (0, (5, 2)), "linewidth": 1.3}
 _DPI = 150

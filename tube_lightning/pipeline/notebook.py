@@ -12,15 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checkpoints.sources import Source
 from tube_lightning.data import TokenSequences
+from tube_lightning.evaluator import LiveValues
 from tube_lightning.evaluator.checkpoint import Checkpoint
-from tube_lightning.evaluator.live import LiveValues, quiet_lightning
-from tube_lightning.evaluator.plan import Protocol
-from tube_lightning.evaluator.run import Models, score_and_report
-from tube_lightning.metrics import EstimatorSettings
 from tube_lightning.networks import AutoregressiveModel, BlockModel
+from tube_lightning.pipeline.console import quiet_lightning
+from tube_lightning.pipeline.run import Models, score_and_report
+from tube_lightning.protocol import Protocol
 from tube_lightning.report import Results
+from tube_lightning.scores import ARM, ARM_FT
 
 
 def evaluate(
@@ -56,9 +58,9 @@ def evaluate(
     """
     text = tokens if isinstance(tokens, TokenSequences) else _as_sequences(tokens)
     protocol, estimators = protocol or Protocol(), estimators or EstimatorSettings()
-    named = {"model": model, "arm": arm, "arm_ft": arm_ft}
-    about = {
-        name: {"checkpoint": str(value) if _is_source(value) else type(value).__name__}
+    named = {"model": model, ARM: arm, ARM_FT: arm_ft}
+    checkpoints = {
+        name: str(value) if _is_source(value) else type(value).__name__
         for name, value in named.items()
         if value is not None
     }
@@ -67,7 +69,7 @@ def evaluate(
         network: Any = Checkpoint(str(model)).load_block_model() if _is_source(model) else model
         arms: dict[str, Any] = {
             name: Checkpoint(str(value)).load_arm() if _is_source(value) else value
-            for name, value in (("arm", arm), ("arm_ft", arm_ft))
+            for name, value in ((ARM, arm), (ARM_FT, arm_ft))
             if value is not None
         }
         return network, arms
@@ -82,12 +84,12 @@ def evaluate(
             directory=Path(scratch if output_dir is None else output_dir).expanduser(),
             batch_size=batch_size,
             settings={
-                **about,
+                **{name: {"checkpoint": source} for name, source in checkpoints.items()},
                 "protocol": asdict(protocol),
-                "estimators": asdict(estimators),
+                "estimators": dict(estimators),
                 "batch_size": batch_size,
             },
-            about={**about, "paper_table": None},
+            checkpoints=checkpoints,
             show=show,
         )
     if results is None:

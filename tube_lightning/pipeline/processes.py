@@ -10,7 +10,7 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.cluster import INTERRUPTED
-from tube_lightning.evaluator.batches import EvaluationData
+from tube_lightning.evaluator import EvaluationData
 
 
 def decides_alone(trainer: lightning.Trainer) -> bool:

@@ -1,17 +1,37 @@
 """How heavy the tail of TUBE is: which share of its gap to ELBO_K a few blocks make."""
 
 import math
+from typing import TypedDict
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from tube_lightning.bounds import elbo_k, tube_loo
-from tube_lightning.report.schema import LargestBlock, Tail
-from tube_lightning.score_files import RegimeScores
+from tube_lightning.scores import RegimeScores
 
 _ROUNDING = 1e-12
 """Gaps below this share of the scores are rounding, not gaps."""
+
+
+class LargestBlock(TypedDict):
+    """The block with the largest gap."""
+
+    sequence: int
+    """which sequence"""
+    block: int
+    """which of its blocks"""
+    nats: float | None
+    """its gap"""
+
+
+class Tail(TypedDict):
+    """How much of the gap between TUBE (leave-one-out) and ELBO_K a few blocks make."""
+
+    top_permille_share: float | None
+    """the share of the 0.1% blocks with the largest gaps; null where there is no gap"""
+    largest_block: LargestBlock
+    """the block with the largest gap"""
 
 
 class GapTail:

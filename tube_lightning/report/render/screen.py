@@ -5,8 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tube_lightning.report.rows import (
-    BIASED,
+from tube_lightning.report.render.rows import (
     PAPER_HEADER,
     Cell,
     caption,
@@ -44,10 +43,9 @@ def main_table(results: Results) -> Table:
         padding=0,
     )
     table.add_column("regime", no_wrap=True)
-    for name, title in columns(results).items():
-        biased = name in BIASED
-        title = f"{title}\nbiased" if biased else title
-        style = "yellow" if biased else ""
+    for column in columns(results):
+        title = f"{column.title}\nbiased" if column.is_biased else column.title
+        style = "yellow" if column.is_biased else ""
         table.add_column(title, justify="right", style=style, overflow="fold")
     table.add_column("|TUBE -\nARM|", justify="right", overflow="fold")
     for row in table_rows(results):

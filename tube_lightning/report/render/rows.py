@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tube_lightning.bounds import ESTIMATORS, Draws, Estimator, EstimatorSettings, headline_bound
+from tube_lightning.metrics import EXACT
+from tube_lightning.protocol import Protocol
+from tube_lightning.regimes import Regime
 from tube_lightning.report.schema import Estimate, PaperCell, Results
-from tube_lightning.report.wording import counted, is_random, ppl_text, regime_title
+from tube_lightning.report.wording import counted, ppl_text
 
 Relation = Literal["", ">=", "<=", "="]
-BIASED = ("cubo", "tvo", "isvgb")
 _ROUNDING = 1e-9
 
 
@@ -36,23 +39,42 @@ class Row:
     cells: list[Cell | None]
 
 
-def tube_name(results: Results) -> str:
-    """Name the TUBE of the table: leave-one-out, or the split if the protocol is the paper's."""
-    return "tube_split" if results["protocol"].get("num_reseeds") else "tube"
+@dataclass(frozen=True)
+class Column:
+    """A column of perplexities: an estimator, or the exact value."""
+
+    name: str
+    title: str
+    is_biased: bool = False
 
 
-def columns(results: Results) -> dict[str, str]:
-    """List the columns of estimators, by name, with their titles."""
-    beta = results["estimators"]["cubo_beta"]
-    return {
-        "cubo": f"CUBO_{beta:g}",
-        "tvo": "TVO",
-        "isvgb": "IS-VG-B",
-        tube_name(results): "TUBE",
-        "exact": "exact",
-        "elbo_k": "ELBO_K",
-        "elbo": "ELBO",
-    }
+def draws_of(results: Results) -> Draws:
+    """Tell whether the results are of fresh orderings or of resamples of a bank."""
+    return Protocol(**results["protocol"]).draws
+
+
+def shown_estimators(results: Results) -> list[Estimator]:
+    """List the estimators that have a column, those that promise nothing first."""
+    draws = draws_of(results)
+    shown = [e for e in ESTIMATORS.values() if draws in e.columns_for]
+    order = {"upper": 1, "lower": 2}
+    return sorted(shown, key=lambda e: order[e.side] if e.bound_preserving else 0)
+
+
+def columns(results: Results) -> list[Column]:
+    """List the columns: biased estimators, upper bounds, the exact value, lower bounds."""
+    settings = EstimatorSettings(**results["estimators"])
+    listed = [
+        Column(
+            estimator.name,
+            (estimator.column or estimator.title).format(**settings.of(estimator)),
+            is_biased=not estimator.bound_preserving,
+        )
+        for estimator in shown_estimators(results)
+    ]
+    lower = [ESTIMATORS[c.name].side == "lower" and not c.is_biased for c in listed]
+    middle = lower.index(True) if any(lower) else len(listed)
+    return [*listed[:middle], Column(EXACT, "exact"), *listed[middle:]]
 
 
 GAP_TITLE = "|TUBE - ARM|"
@@ -62,12 +84,15 @@ def table_rows(results: Results) -> list[Row]:
     """List the regimes, with a last cell for the distance to the ARM."""
     rows = []
     for name, estimates in results["regimes"].items():
-        fixed = not is_random(name) or _is_closed(estimates)
+        regime = Regime.parse(name)
+        fixed = not regime.is_random or _is_closed(estimates)
         cells = [
-            _cell(estimates[column], column, fixed) if column in estimates else None
+            _make_cell(estimates[column.name], column.name, fixed)
+            if column.name in estimates
+            else None
             for column in columns(results)
         ]
-        rows.append(Row(regime_title(name), [*cells, _gap(estimates, results)]))
+        rows.append(Row(regime.title, [*cells, _gap(estimates, results)]))
     return rows
 
 
@@ -79,9 +104,9 @@ def _is_closed(estimates: dict[str, Estimate]) -> bool:
     return low is not None and high is not None and abs(low - high) <= _ROUNDING * high
 
 
-def _cell(estimate: Estimate, name: str, fixed: bool) -> Cell:
+def _make_cell(estimate: Estimate, name: str, fixed: bool) -> Cell:
     relation: Relation = ""
-    if name == "exact":
+    if name == EXACT:
         relation = "="
     elif estimate["bound_preserving"] and not fixed:
         relation = ">=" if estimate["side"] == "upper" else "<="
@@ -91,7 +116,7 @@ def _cell(estimate: Estimate, name: str, fixed: bool) -> Cell:
 
 def _gap(estimates: dict[str, Estimate], results: Results) -> Cell | None:
     """Take the distance between TUBE and the ARM, in perplexity."""
-    tube, arm = estimates.get(tube_name(results)), results["arm"]
+    tube, arm = estimates.get(headline_bound("upper", draws_of(results)).name), results["arm"]
     if tube is None or arm is None or tube["ppl"] is None or arm["ppl"] is None:
         return None
     return Cell(abs(tube["ppl"] - arm["ppl"]))
@@ -100,13 +125,14 @@ def _gap(estimates: dict[str, Estimate], results: Results) -> Cell | None:
 def caption(results: Results) -> str:
     """Say what the table shows."""
     counts, data = results["counts"], results["data"]
+    protocol = Protocol(**results["protocol"])
     parts = [
         f"Perplexity on {data['source']}: {counted(counts['tokens'], 'token')} in "
         f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
         f"{counted(counts['orderings'], 'ordering')}."
     ]
-    if (reseeds := results["protocol"].get("num_reseeds")) and reseeds > 1:
-        seeds = results["protocol"].get("elbo_seeds")
+    if (reseeds := protocol.num_reseeds) > 1:
+        seeds = protocol.elbo_seeds
         of_the_elbo = f" ({seeds} seeds for the ELBO)" if seeds else ""
         parts.append(f"+- is the standard deviation over {reseeds} re-seeds{of_the_elbo}.")
     if (arm := results["arm"]) is not None:
@@ -119,19 +145,32 @@ def caption(results: Results) -> str:
 def legend(results: Results) -> list[str]:
     """Explain the signs that the table uses."""
     holding = ">= and <= hold in expectation"
-    if results["protocol"].get("num_reseeds"):
+    if draws_of(results) == "bank":
         holding = (
             "All blocks share one bank of orderings: >= holds in expectation for the bank's mean, "
-            "which is ELBO_K, and <= over draws of the bank; no error here includes its luck"
+            "which is ELBO_K, and <= over draws of the bank; errors do not include how lucky the "
+            "draw of the bank was"
         )
-    lines = [f"{holding}; CUBO, TVO and IS-VG-B (biased) promise nothing."]
+    biased = _enumerate([c.title for c in _biased_estimators(results)])
+    lines = [f"{holding}; {biased} (biased) promise nothing."]
     regimes = results["regimes"].values()
-    if not any("isvgb" in estimates for estimates in regimes):
-        pairs = results["estimators"]["isvgb_pairs"]
-        lines.append(f"IS-VG-B needs a multiple of {2 * pairs} orderings.")
+    settings = EstimatorSettings(**results["estimators"])
+    for estimator in shown_estimators(results):
+        divisor = estimator.divisor(settings)
+        if divisor > 1 and not any(estimator.name in estimates for estimates in regimes):
+            lines.append(f"{estimator.title} needs a multiple of {divisor} orderings.")
     if any(estimate["violated"] for estimates in regimes for estimate in estimates.values()):
         lines.append("! on the wrong side of the exact value, or of ELBO_K where there is none.")
     return lines
+
+
+def _biased_estimators(results: Results) -> list[Estimator]:
+    return [e for e in shown_estimators(results) if not e.bound_preserving]
+
+
+def _enumerate(titles: list[str]) -> str:
+    """Write a list as English does: A, B and C."""
+    return " and ".join([", ".join(titles[:-1]), *titles[-1:]] if titles[1:] else titles)
 
 
 PAPER_HEADER = ["regime", "estimator", "ours", "paper", "difference"]
@@ -142,10 +181,12 @@ def paper_rows(results: Results) -> list[list[str]]:
     paper = results["paper"]
     if paper is None:
         return []
-    titles = {**columns(results), "tube_split": "TUBE (split)"}
+    titles = {column.name: column.title for column in columns(results)}
+    titles["tube_split"] = "TUBE (split)"  # the paper's, whatever ours in the table is
     rows = [["", "ARM", *_numbers(paper["arm"])]] if paper["arm"] is not None else []
     for regime, cells in paper["regimes"].items():
-        rows += [[regime_title(regime), titles[n], *_numbers(cell)] for n, cell in cells.items()]
+        title = Regime.parse(regime).title
+        rows += [[title, titles[name], *_numbers(cell)] for name, cell in cells.items()]
     return rows
 
 

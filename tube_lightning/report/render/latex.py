@@ -1,19 +1,8 @@
-"""The table as Markdown and as LaTeX."""
+"""The table as LaTeX, for a document that loads booktabs."""
 
-from tube_lightning.report.rows import (
-    BIASED,
-    GAP_TITLE,
-    PAPER_HEADER,
-    Cell,
-    caption,
-    columns,
-    legend,
-    paper_rows,
-    table_rows,
-)
+from tube_lightning.report.render.rows import Cell, caption, columns, legend, table_rows
 from tube_lightning.report.schema import Results
 
-_MARKDOWN_SIGNS = {">=": "≥ ", "<=": "≤ ", "=": "= ", "": ""}
 _TEX_SIGNS = {">=": r"\geq ", "<=": r"\leq ", "=": "= ", "": ""}
 _TEX_ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -26,43 +15,10 @@ _TEX_ESCAPES = {
 }
 
 
-def markdown(results: Results) -> str:
-    """Write the table for GitHub."""
-    titles = [f"{t} (biased)" if n in BIASED else t for n, t in columns(results).items()]
-    rows = [
-        [row.title, *(_markdown_cell(cell) for cell in row.cells)] for row in table_rows(results)
-    ]
-    parts = [
-        _markdown_text(caption(results)),
-        _markdown_table(["regime", *titles, GAP_TITLE], rows),
-        "  \n".join(map(_markdown_text, legend(results))),
-    ]
-    if compared := paper_rows(results):
-        parts += ["Beside the paper:", _markdown_table(PAPER_HEADER, compared)]
-    return "\n\n".join([*parts, f"**{_markdown_text(results['verdict'])}**"]) + "\n"
-
-
-def _markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join(f"| {' | '.join(map(_markdown_text, line))} |" for line in lines)
-
-
-def _markdown_text(text: str) -> str:
-    for sign in "|_":
-        text = text.replace(sign, f"\\{sign}")
-    return text.replace(">=", "≥").replace("<=", "≤").replace("+-", "±")
-
-
-def _markdown_cell(cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    text = _MARKDOWN_SIGNS[cell.relation] + cell.number("±")
-    return f"**{text} !**" if cell.violated else text
-
-
 def latex(results: Results, command: str) -> str:
     """Write the table for a document that loads booktabs."""
-    titles = [_tex_text(title) for title in columns(results).values()]
+    titles = [_tex_text(column.title) for column in columns(results)]
+    num_biased = sum(column.is_biased for column in columns(results))
     head = " & ".join([r"\textbf{Regime}", *titles, r"$|$TUBE $-$ ARM$|$"])
     lines = [
         f"% {_one_line(command)}",
@@ -73,10 +29,10 @@ def latex(results: Results, command: str) -> str:
         f"\\caption{{{_tex_text(caption(results) + ' ' + ' '.join(legend(results)))}}}",
         r"\begin{tabular}{l" + "r" * (len(titles) + 1) + "}",
         r"\toprule",
-        rf" & \multicolumn{{{len(BIASED)}}}{{c}}{{biased}} & "
-        + " & ".join([""] * (len(titles) - len(BIASED) + 1))
+        rf" & \multicolumn{{{num_biased}}}{{c}}{{biased}} & "
+        + " & ".join([""] * (len(titles) - num_biased + 1))
         + r" \\",
-        rf"\cmidrule(lr){{2-{1 + len(BIASED)}}}",
+        rf"\cmidrule(lr){{2-{1 + num_biased}}}",
         head + r" \\",
         r"\midrule",
         *(

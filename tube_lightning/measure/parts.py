@@ -1,31 +1,15 @@
 """The finished parts of a run, in the order of their batches."""
 
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from tube_lightning.checks import check_whole_number
-from tube_lightning.report.schema import RunRecord
-from tube_lightning.score_files import BlockScores, ScoreFiles
+from tube_lightning.rundir import SCORES_FOLDER
+from tube_lightning.scores import BlockScores, ScoreFiles
 
-RUN_FILE, SCORES_FOLDER = "run.json", "scores"
 _MAX_BLOCKS = 1 << 12
 """Blocks at a time. Sums of so few numbers do not depend on the number of threads."""
-
-
-def read_run(directory: Path) -> RunRecord:
-    """Read what the run tells about itself."""
-    path = directory / RUN_FILE
-    if not path.exists():
-        raise ValueError(f"{directory}: expected the directory of an evaluation, got no {RUN_FILE}")
-    record = json.loads(path.read_text())
-    missing = sorted(RunRecord.__required_keys__ - record.keys())
-    if missing:
-        raise ValueError(f"{path}: expected the keys of an evaluation, got none of {missing}")
-    return cast("RunRecord", record)
 
 
 class RunParts:
@@ -64,7 +48,9 @@ class RunParts:
         """Read batch after batch, in slices of whole sequences."""
         next_sequence = 0
         for batch in range(self.num_batches):
-            scores = self._first_orderings(self.files.read(batch))
+            scores = self.files.read(batch)
+            if self.num_orderings is not None:
+                scores = scores.first_orderings(self.num_orderings)
             ids = scores.sequences.tolist()
             if ids != list(range(next_sequence, next_sequence + len(ids))):
                 raise ValueError(
@@ -73,33 +59,5 @@ class RunParts:
                 )
             next_sequence += len(ids)
             rows = max(1, _MAX_BLOCKS // scores.num_tokens.shape[1])
-            for first in range(0, len(scores.sequences), rows):
-                seconds = scores.seconds if first == 0 else 0.0
-                yield _slice(scores, slice(first, first + rows), seconds)
-
-    def _first_orderings(self, scores: BlockScores) -> BlockScores:
-        if self.num_orderings is None:
-            return scores
-        regimes = {}
-        for name, regime in scores.regimes.items():
-            if self.num_orderings > (there := regime.scores.shape[-1]):
-                raise ValueError(
-                    f"num_orderings: expected at most the {there} that were scored, "
-                    f"got {self.num_orderings}"
-                )
-            regimes[name] = replace(regime, scores=regime.scores[..., : self.num_orderings])
-        return replace(scores, regimes=regimes)
-
-
-def _slice(scores: BlockScores, rows: slice, seconds: float) -> BlockScores:
-    """Take some sequences of a batch."""
-    regimes = {}
-    for name, regime in scores.regimes.items():
-        parts = {
-            field: value[rows]
-            for field in ("scores", "exact", "exact_elbo", "continuous_elbo")
-            if (value := getattr(regime, field)) is not None
-        }
-        log_psi = {key: value[rows] for key, value in (regime.log_psi or {}).items()}
-        regimes[name] = replace(regime, **parts, log_psi=log_psi)
-    return BlockScores(scores.sequences[rows], scores.num_tokens[rows], regimes, seconds)
+            for first in range(0, len(ids), rows):
+                yield scores.rows(slice(first, first + rows))

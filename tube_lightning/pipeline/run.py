@@ -1,8 +1,7 @@
 """A whole evaluation: text, then models, then scores on disk, then the report."""
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -11,29 +10,34 @@ from typing import Any
 import lightning
 from rich.console import Console
 
+from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenSequences
-from tube_lightning.evaluator.batches import EvaluationData
+from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.evaluator.checkpoint import Checkpoint
-from tube_lightning.evaluator.compatibility import check_models
-from tube_lightning.evaluator.module import LikelihoodEvaluation
-from tube_lightning.evaluator.plan import Protocol
-from tube_lightning.evaluator.processes import (
+from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
+from tube_lightning.pipeline.compatibility import check_models
+from tube_lightning.pipeline.processes import (
     decides_alone,
     ends_together,
     says_how_to_continue,
 )
-from tube_lightning.loggers import publish
-from tube_lightning.metrics import EstimatorSettings
-from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
-from tube_lightning.report import FIGURES_FOLDER, Results, check_paper_table, write_report
-from tube_lightning.report.parts import RUN_FILE, SCORES_FOLDER
-from tube_lightning.rundir import UNFINISHED, claim_directory, finished_file
-from tube_lightning.score_files import ScoreFiles
+from tube_lightning.pipeline.publishing import publish
+from tube_lightning.protocol import Protocol
+from tube_lightning.report import Results, check_paper_table, write_report
+from tube_lightning.rundir import (
+    FIGURES_FOLDER,
+    SCORES_FOLDER,
+    UNFINISHED,
+    RunRecord,
+    claim_directory,
+)
+from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
+_SCORES_DO_NOT_DEPEND_ON = ("estimators", "paper_table")
 
 Models = tuple[BlockModel[Any], Mapping[str, AutoregressiveModel]]
 """The block model, and autoregressive ones by name: arm, arm_ft."""
@@ -58,8 +62,8 @@ def run_evaluation(
     """Evaluate checkpoints on a text, and write everything to a directory.
 
     The arguments are the keys of ``configs/evaluate.yaml``, and are explained there; ``settings``
-    are those that the scores depend on. Text is read before weights, so that what is wrong with it
-    is known at once. Batches that are on disk are not scored again. Returns the results on rank 0.
+    are their values, for the record. Text is read before weights, so that what is wrong with it is
+    known at once. Batches that are on disk are not scored again. Returns the results on rank 0.
     """
     check_whole_number("batch_size", batch_size, least=1)
     if num_batches is not None:
@@ -79,13 +83,11 @@ def run_evaluation(
         vocab_size=known.vocab_size,
         max_sequences=None if num_batches is None else num_batches * batch_size,
     )
-    arms = {"arm": arm, "arm_ft": arm_ft}
-    named = {name: {"checkpoint": c.checkpoint} for name, c in arms.items() if c is not None}
+    arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
 
     def load() -> Models:
         network = model.load_block_model()
-        companions = {name: c.load_arm() for name, c in arms.items() if c is not None}
-        return network, companions
+        return network, {name: checkpoint.load_arm() for name, checkpoint in arms.items()}
 
     return score_and_report(
         load,
@@ -96,7 +98,8 @@ def run_evaluation(
         directory=Path(output_dir).expanduser(),
         batch_size=batch_size,
         settings={**settings, "length": length},
-        about={"model": {"checkpoint": model.checkpoint}, **named, "paper_table": paper_table},
+        checkpoints={"model": model.checkpoint, **{n: c.checkpoint for n, c in arms.items()}},
+        paper_table=paper_table,
     )
 
 
@@ -110,37 +113,34 @@ def score_and_report(
     directory: Path,
     batch_size: int,
     settings: Mapping[str, Any],
-    about: Mapping[str, Any],
+    checkpoints: Mapping[str, str],
+    paper_table: str | None = None,
     show: bool = True,
 ) -> Results | None:
-    """Score the batches that are not on disk, and report on all of them."""
+    """Score the batches that are not on disk, and report on all of them.
+
+    ``checkpoints`` says where the models are from, for the record.
+    """
     network, arms = load()
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
     data = EvaluationData(text, batch_size=batch_size, block_size=network.block_size, files=files)
-    plan = protocol.plan(network.block_size)
+    plan = Plan.of(protocol, network.block_size)
     module = LikelihoodEvaluation(network, arms, plan, files, estimators)
-    models = {name: model_identity(model) for name, model in {"model": network, **arms}.items()}
-    claim_directory(directory, {**settings, "token_sha256": text.sha256, "models": models})
-    for name, identity in models.items():
-        if identity["weights_sha256"] is None and files.finished():
-            raise ValueError(
-                f"output_dir: {directory} has scores, and whether they are of this {name} cannot "
-                "be told; choose another, or give the model an attribute `fingerprint`"
-            )
+    _claim(directory, settings, protocol, text, {"model": network, **arms}, files)
     if trainer.is_global_zero:
-        _write_run_file(
-            directory,
-            {
-                **about,
-                "model": {**about["model"], "block_size": network.block_size},
-                "config": dict(settings),
-                "data": _described(text),
-                "protocol": {**asdict(protocol), "num_orderings": plan.num_orderings},
-                "estimators": asdict(estimators),
-                "num_batches": data.num_batches,
-            },
-        )
+        _remove_half_written(directory)
+        RunRecord(
+            config=dict(settings),
+            data=_describe_text(text),
+            model={"checkpoint": checkpoints["model"], "block_size": network.block_size},
+            arms={name: {"checkpoint": checkpoints[name]} for name in arms},
+            protocol=replace(protocol, num_orderings=plan.num_orderings),
+            estimators=estimators,
+            num_batches=data.num_batches,
+            versions={"python": python_version(), **{name: version(name) for name in _PACKAGES}},
+            paper_table=paper_table,
+        ).write(directory)
     if data.remaining() or not decides_alone(trainer):
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(settings))
@@ -155,7 +155,32 @@ def score_and_report(
     return results
 
 
-def _described(text: TokenSequences) -> dict[str, Any]:
+def _claim(
+    directory: Path,
+    settings: Mapping[str, Any],
+    protocol: Protocol,
+    text: TokenSequences,
+    models: Mapping[str, object],
+    files: ScoreFiles,
+) -> None:
+    """Make the directory the home of all that scores depend on, and of nothing else."""
+    identities = {name: model_identity(model) for name, model in models.items()}
+    depends_on = {k: v for k, v in settings.items() if k not in _SCORES_DO_NOT_DEPEND_ON}
+    depends_on |= {
+        "protocol": protocol.scored_with(),
+        "token_sha256": text.sha256,
+        "models": identities,
+    }
+    claim_directory(directory, depends_on)
+    for name, identity in identities.items():
+        if identity["weights_sha256"] is None and files.finished():
+            raise ValueError(
+                f"output_dir: {directory} has scores, and whether they are of this {name} cannot "
+                "be told; choose another, or give the model an attribute `fingerprint`"
+            )
+
+
+def _describe_text(text: TokenSequences) -> dict[str, Any]:
     return {
         "source": text.source,
         "tokenizer": text.tokenizer,
@@ -167,14 +192,11 @@ def _described(text: TokenSequences) -> dict[str, Any]:
     }
 
 
-def _write_run_file(directory: Path, run: dict[str, Any]) -> None:
-    """Tell the report what was scored, and clear away what killed runs left half-written.
+def _remove_half_written(directory: Path) -> None:
+    """Clear away what killed runs left half-written.
 
     Not in the directory itself: other ranks may be claiming it at this moment.
     """
     for folder in (SCORES_FOLDER, FIGURES_FOLDER):
         for leftover in (directory / folder).glob(f".*{UNFINISHED}"):
             leftover.unlink(missing_ok=True)
-    versions = {"python": python_version(), **{name: version(name) for name in _PACKAGES}}
-    with finished_file(directory / RUN_FILE) as unfinished:
-        unfinished.write_text(json.dumps({"versions": versions, **run}, indent=2) + "\n")

@@ -1,0 +1,49 @@
+"""The table as Markdown, for GitHub."""
+
+from tube_lightning.report.render.rows import (
+    GAP_TITLE,
+    PAPER_HEADER,
+    Cell,
+    caption,
+    columns,
+    legend,
+    paper_rows,
+    table_rows,
+)
+from tube_lightning.report.schema import Results
+
+_MARKDOWN_SIGNS = {">=": "≥ ", "<=": "≤ ", "=": "= ", "": ""}
+
+
+def markdown(results: Results) -> str:
+    """Write the table for GitHub."""
+    titles = [f"{c.title} (biased)" if c.is_biased else c.title for c in columns(results)]
+    rows = [
+        [row.title, *(_markdown_cell(cell) for cell in row.cells)] for row in table_rows(results)
+    ]
+    parts = [
+        _markdown_text(caption(results)),
+        _markdown_table(["regime", *titles, GAP_TITLE], rows),
+        "  \n".join(map(_markdown_text, legend(results))),
+    ]
+    if compared := paper_rows(results):
+        parts += ["Beside the paper:", _markdown_table(PAPER_HEADER, compared)]
+    return "\n\n".join([*parts, f"**{_markdown_text(results['verdict'])}**"]) + "\n"
+
+
+def _markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join(f"| {' | '.join(map(_markdown_text, line))} |" for line in lines)
+
+
+def _markdown_text(text: str) -> str:
+    for sign in "|_":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace(">=", "≥").replace("<=", "≤").replace("+-", "±")
+
+
+def _markdown_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    text = _MARKDOWN_SIGNS[cell.relation] + cell.number("±")
+    return f"**{text} !**" if cell.violated else text

@@ -1,0 +1,205 @@
+"""Scores: the records between the networks and the bounds, and their files.
+
+One parquet part for each finished batch, there before it is counted, with one row for each sequence
+and block and one column for each tensor of the records. It holds all that the estimators need:
+whoever has the parts can do without the network.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from tube_lightning.records import map_tensors, named_tensors
+from tube_lightning.rundir import finished_file
+
+ARM, ARM_FT = "arm", "arm_ft"
+"""The autoregressive models: the baseline, and one fine-tuned on the block model's samples."""
+_PREFIX, _SUFFIX = "batch_", ".parquet"
+_METADATA_KEY = b"tube_lightning"
+_SEQUENCE, _BLOCK, _NUM_TOKENS = "sequence", "block", "num_tokens"
+
+
+@dataclass(frozen=True, eq=False)
+class RegimeScores:
+    """What one regime gives for each block, in nats."""
+
+    scores: Float64[Tensor, "batch blocks orderings"]
+    """log p(x | order), one for each iid ordering"""
+    exact: Float64[Tensor, "batch blocks"] | None = None
+    """log p(x)"""
+    exact_elbo: Float64[Tensor, "batch blocks"] | None = None
+    """E[log p(x | order)]"""
+    left_to_right: Float64[Tensor, "batch blocks"] | None = None
+    """log p(x | the fixed order from left to right): the surrogate psi_pi"""
+    continuous_elbo: Float64[Tensor, "batch blocks seeds"] | None = None
+    """one-draw estimates of the continuous-time ELBO (any-order regime only)"""
+
+
+@dataclass(frozen=True, eq=False)
+class RegimeView:
+    """One regime of some blocks, beside what is the same in every regime."""
+
+    regime: RegimeScores
+    arms: Mapping[str, Float64[Tensor, "batch blocks"]]
+    """log p(x) of the autoregressive models"""
+
+    @property
+    def surrogates(self) -> dict[str, Float64[Tensor, "batch blocks"]]:
+        """The densities psi that do not depend on the sampled orderings, by name, in nats."""
+        own = self.regime.left_to_right
+        return {**({} if own is None else {"pi": own}), **self.arms}
+
+
+@dataclass(frozen=True, eq=False)
+class BlockScores:
+    """All that the estimators need to know about the blocks of some sequences."""
+
+    sequences: Int64[Tensor, " batch"]
+    num_tokens: Int64[Tensor, "batch blocks"]
+    """scored tokens; 0 for blocks after the end of a document"""
+    regimes: Mapping[str, RegimeScores]
+    arms: Mapping[str, Float64[Tensor, "batch blocks"]] = field(default_factory=dict)
+    """log p(x) of the autoregressive models, arm and arm_ft"""
+    seconds: float = 0.0
+    """how long the scoring took"""
+
+    def views(self) -> dict[str, RegimeView]:
+        """Show each regime."""
+        return {name: RegimeView(regime, self.arms) for name, regime in self.regimes.items()}
+
+    def rows(self, some: slice) -> "BlockScores":
+        """Take some of the sequences; the time stays with the first of them."""
+        taken = map_tensors(lambda _, tensor: tensor[some], self)
+        return taken if not some.start else replace(taken, seconds=0.0)
+
+    def first_orderings(self, number: int) -> "BlockScores":
+        """Keep the first so many of the sampled orderings."""
+
+        def first(regime: RegimeScores) -> RegimeScores:
+            if number > (there := regime.scores.shape[-1]):
+                raise ValueError(
+                    f"num_orderings: expected at most the {there} that were scored, got {number}"
+                )
+            return replace(regime, scores=regime.scores[..., :number])
+
+        return replace(self, regimes={name: first(r) for name, r in self.regimes.items()})
+
+    def to(self, device: torch.device) -> "BlockScores":
+        """Return the scores on a device; the sequences' ids stay where they are."""
+        moved = map_tensors(lambda _, tensor: tensor.to(device), self)
+        return replace(moved, sequences=self.sequences)
+
+
+class ScoreFiles:
+    """The parts of a run: ``folder/batch_000012.parquet`` is there if and only if it is whole."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def finished(self) -> list[int]:
+        """List the batches on disk."""
+        names = (path.name for path in self.folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+        numbers = (name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in names)
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def write(self, batch: int, scores: BlockScores) -> None:
+        """Write one batch: whole, or not at all."""
+        with finished_file(self._path(batch)) as unfinished:
+            pq.write_table(
+                _write_columns(scores),
+                unfinished,
+                compression="zstd",
+                use_dictionary=False,
+                write_page_checksum=True,  # a flipped bit would be another score
+            )
+
+    def read(self, batch: int) -> BlockScores:
+        """Read one batch back, bit for bit."""
+        path = self._path(batch)
+        try:
+            return _read_columns(pq.read_table(path, page_checksum_verification=True))
+        except (
+            pa.ArrowException,
+            OSError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+        ) as error:
+            raise ValueError(
+                f"{path}: expected scores that evaluate.py wrote, got {error}; "
+                "remove the file and evaluate again: only this batch is recomputed"
+            ) from error
+
+    def read_all(self) -> Iterator[BlockScores]:
+        """Read the batches on disk, one after the other."""
+        return (self.read(batch) for batch in self.finished())
+
+    def _path(self, batch: int) -> Path:
+        return self.folder / f"{_PREFIX}{batch:06}{_SUFFIX}"
+
+
+def _write_columns(scores: BlockScores) -> pa.Table:
+    """Lay out as one row for each sequence and block; a tensor's path names its column."""
+    batch, blocks = scores.num_tokens.shape
+    columns: dict[str, Any] = {
+        _SEQUENCE: np.repeat(scores.sequences.cpu().numpy(), blocks),
+        _BLOCK: np.tile(np.arange(blocks, dtype=np.int32), batch),
+        _NUM_TOKENS: scores.num_tokens.cpu().numpy().astype(np.int32).ravel(),
+    }
+    for path, tensor in named_tensors({"arms": scores.arms, "regimes": scores.regimes}):
+        columns[path] = _write_column(tensor)
+    metadata = {_METADATA_KEY: json.dumps({"seconds": scores.seconds})}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def _write_column(tensor: Float64[Tensor, "batch blocks *numbers"]) -> pa.Array:
+    rows = tensor.cpu().flatten(0, 1).numpy()
+    if rows.ndim == 1:
+        return pa.array(rows)
+    offsets = pa.array(np.arange(len(rows) + 1) * rows.shape[1], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel()))
+
+
+def _read_columns(table: pa.Table) -> BlockScores:
+    """Undo ``_write_columns``."""
+    blocks = int(table[_BLOCK].to_numpy().max()) + 1
+
+    def integers(name: str) -> Int64[Tensor, "batch blocks"]:
+        values = table[name].to_numpy().reshape(-1, blocks).astype(np.int64)
+        return torch.from_numpy(values)
+
+    def tensor(name: str) -> Float64[Tensor, "batch blocks *numbers"]:
+        values = table[name].combine_chunks()
+        if values.null_count:
+            raise ValueError(f"no value in some rows of {name}")
+        is_list = pa.types.is_list(values.type)
+        flat = torch.from_numpy((values.flatten() if is_list else values).to_numpy().copy())
+        return flat.view(len(values) // blocks, blocks, *((-1,) if is_list else ()))
+
+    arms: dict[str, Tensor] = {}
+    regimes: dict[str, dict[str, Any]] = {}
+    for path in table.column_names[len((_SEQUENCE, _BLOCK, _NUM_TOKENS)) :]:
+        match path.split("."):
+            case ["arms", name]:
+                arms[name] = tensor(path)
+            case ["regimes", regime, name]:
+                regimes.setdefault(regime, {})[name] = tensor(path)
+            case _:
+                raise ValueError(f"an unknown column {path}")
+    return BlockScores(
+        sequences=integers(_SEQUENCE)[:, 0].clone(),
+        num_tokens=integers(_NUM_TOKENS),
+        regimes={name: RegimeScores(**values) for name, values in regimes.items()},
+        arms=arms,
+        seconds=json.loads(table.schema.metadata[_METADATA_KEY])["seconds"],
+    )
