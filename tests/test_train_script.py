@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from tube_lightning.checkpoints import load_arm, load_block_model
 
 ROOT = Path(__file__).parent.parent
-TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
-FAST = [*TINY, "trainer.limit_val_batches=1", "trainer.accelerator=cpu", "model.dropout=0.1"]
+TINY = ["network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "batch_size=4"]
+FAST = [*TINY, "trainer.limit_val_batches=1", "trainer.accelerator=cpu", "network.dropout=0.1"]
 
 
 def command(output_dir, *options):
@@ -66,6 +66,38 @@ def test_another_configuration_is_refused_by_key(tmp_path):
     again = run(tmp_path / "run", "trainer.max_steps=1", "seed=7", check=False)
     assert again.returncode != 0
     assert "seed: there 0, now 7" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("model=demo", "network=demo"),
+        ("model.hidden_dim=64", "network.hidden_dim=64"),
+        ("+model.depth=2", "+network.depth=2"),
+        ("++model.hidden_dim=64", "++network.hidden_dim=64"),
+        ("~model", "~network"),
+        ("~model.dropout=0.1", "~network.dropout=0.1"),
+    ],
+)
+def test_the_former_key_is_refused_by_its_new_name_in_one_line(tmp_path, old, new):
+    done = run(tmp_path / "run", old, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    line = f"error: model: this key is called network now: expected {new}, got {old}\n"
+    assert done.stderr == line
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_keys_and_values_may_contain_the_former_name(tmp_path):
+    done = run(tmp_path / "run", "init_from=model", "+models=2", "+my.model=3", "--cfg=job")
+    assert "\ninit_from: model\n" in done.stdout
+
+
+def test_help_names_the_networks():
+    command = [sys.executable, str(ROOT / "train.py"), "--help"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "\nnetwork: demo, lm1b, small\n" in done.stdout
+    assert "\nmodel:" not in done.stdout
 
 
 @pytest.mark.slow
