@@ -1,6 +1,7 @@
 """train.py as users run it: real processes, real kills."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tube_lightning.checkpoints import load_arm, load_block_model
@@ -37,6 +39,22 @@ def test_trains_and_saves_what_the_loaders_read(tmp_path):
     run(tmp_path / "bd3lm", "objective=bd3lm", "objective.block_size=8", "trainer.max_steps=3")
     model = load_block_model(tmp_path / "bd3lm" / "model")
     assert model.block_size == 8
+
+
+def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(tmp_path):
+    """A run that was killed after its last step, before it saved the model, saves the same."""
+    options = ["trainer.max_steps=4", "checkpoint_every=2", "module.learning_rate=0.1"]
+    run(tmp_path / "run", *options)
+    saved = load_file(tmp_path / "run/model/model.safetensors")
+    newest = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
+    for name, tensor in newest["state_dict"].items():
+        assert tensor.equal(saved[name.replace("network.", "backbone.")]), name
+    raw = newest["current_model_state"]
+    assert not all(tensor.equal(raw[name]) for name, tensor in newest["state_dict"].items())
+    shutil.rmtree(tmp_path / "run/model")
+    run(tmp_path / "run", *options)
+    again = load_file(tmp_path / "run/model/model.safetensors")
+    assert all(tensor.equal(again[name]) for name, tensor in saved.items())
 
 
 @pytest.mark.slow
@@ -101,8 +119,10 @@ def test_help_names_the_networks():
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path, devices):
     options = ["trainer.max_steps=60", "checkpoint_every=5", "trainer.val_check_interval=30"]
+    options += [f"trainer.devices={devices}"]
     run(tmp_path / "whole", *options)
     process = subprocess.Popen(
         command(tmp_path / "killed", *options),
@@ -110,13 +130,14 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         stderr=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         cwd=tmp_path,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "last.ckpt").exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    os.killpg(process.pid, signal.SIGKILL)  # the other rank, too
     process.wait()
     assert not (tmp_path / "killed" / "model").exists()
     run(tmp_path / "killed", *options)
