@@ -1,8 +1,12 @@
 """Train a block diffusion model, a masked diffusion model or an ARM: python train.py --help."""
 
+import sys
+
 import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+
+from tube_lightning.checks import refuse_renamed_key
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
@@ -23,4 +27,5 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    refuse_renamed_key(sys.argv[1:], old="model", new="network")
     main()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tube_lightning.cluster import check_processes, cluster_plugins
 
 ROOT = Path(__file__).parent.parent
-TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
+TINY = ["network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "batch_size=4"]
 TASK = {
     "SLURM_JOB_ID": "17",
     "SLURM_JOB_NAME": "train",
@@ -121,7 +121,7 @@ def warned_at_the_first_checkpoint(output_dir, *options, log):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_sigterm_stops_training_with_a_state_that_resumes_to_the_same_weights(tmp_path, devices):
     options = [f"trainer.devices={devices}", "trainer.max_steps=60", "checkpoint_every=5"]
-    options += ["trainer.val_check_interval=30", "model.dropout=0.1"]
+    options += ["trainer.val_check_interval=30", "network.dropout=0.1"]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     code = warned_at_the_first_checkpoint(stopped, *options, log=tmp_path / "log")
     assert code == 143, (tmp_path / "log").read_text()

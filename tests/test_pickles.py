@@ -365,6 +365,33 @@ def test_other_zip_files_are_refused(tmp_path):
             content_of(path)
 
 
+class Script(torch.nn.Module):
+    """Says so when its file is loaded by ``torch.jit.load``, as ``torch.load`` does."""
+
+    def forward(self, x: torch.Tensor):
+        return x
+
+    @torch.jit.export
+    def __getstate__(self):
+        return self.training
+
+    @torch.jit.export
+    def __setstate__(self, training: bool):
+        self.training = training
+        print("ran")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_scripts_are_refused_and_do_not_run(tmp_path, capfd):
+    path = tmp_path / "file.ckpt"
+    torch.jit.save(torch.jit.script(Script()), path)
+    with pytest.raises(ValueError, match=r"file\.ckpt: .* got another zip file"):
+        content_of(path)
+    assert capfd.readouterr().out == ""
+    torch.jit.load(path)  # the control
+    assert capfd.readouterr().out == "ran\n"
+
+
 def test_damaged_files_are_refused_by_name(tmp_path):
     """Cut or change a byte anywhere: the right content, or an error that names the file."""
     tensor = torch.arange(64.0)

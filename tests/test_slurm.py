@@ -16,7 +16,7 @@ SCRIPTS = sorted((ROOT / "slurm").iterdir())
 TWO_TASKS = ["--ntasks-per-node=2", "--gres=gpu:2", "--cpus-per-task=1"]
 PLAIN = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
 TRAINING = [
-    *("model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "model.dropout=0.1"),
+    *("network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "network.dropout=0.1"),
     *("batch_size=4", "trainer.max_steps=100", "checkpoint_every=5", "seed=3"),
     *("trainer.limit_val_batches=0", "trainer.accelerator=cpu"),
 ]

@@ -1,6 +1,7 @@
 """train.py as users run it: real processes, real kills."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tube_lightning.checkpoints import load_arm, load_block_model
 
 ROOT = Path(__file__).parent.parent
-TINY = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
-FAST = [*TINY, "trainer.limit_val_batches=1", "trainer.accelerator=cpu", "model.dropout=0.1"]
+TINY = ["network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "batch_size=4"]
+FAST = [*TINY, "trainer.limit_val_batches=1", "trainer.accelerator=cpu", "network.dropout=0.1"]
 
 
 def command(output_dir, *options):
@@ -37,6 +39,22 @@ def test_trains_and_saves_what_the_loaders_read(tmp_path):
     run(tmp_path / "bd3lm", "objective=bd3lm", "objective.block_size=8", "trainer.max_steps=3")
     model = load_block_model(tmp_path / "bd3lm" / "model")
     assert model.block_size == 8
+
+
+def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(tmp_path):
+    """A run that was killed after its last step, before it saved the model, saves the same."""
+    options = ["trainer.max_steps=4", "checkpoint_every=2", "module.learning_rate=0.1"]
+    run(tmp_path / "run", *options)
+    saved = load_file(tmp_path / "run/model/model.safetensors")
+    newest = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
+    for name, tensor in newest["state_dict"].items():
+        assert tensor.equal(saved[name.replace("network.", "backbone.")]), name
+    raw = newest["current_model_state"]
+    assert not all(tensor.equal(raw[name]) for name, tensor in newest["state_dict"].items())
+    shutil.rmtree(tmp_path / "run/model")
+    run(tmp_path / "run", *options)
+    again = load_file(tmp_path / "run/model/model.safetensors")
+    assert all(tensor.equal(again[name]) for name, tensor in saved.items())
 
 
 @pytest.mark.slow
@@ -68,9 +86,43 @@ def test_another_configuration_is_refused_by_key(tmp_path):
     assert "seed: there 0, now 7" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("model=demo", "network=demo"),
+        ("model.hidden_dim=64", "network.hidden_dim=64"),
+        ("+model.depth=2", "+network.depth=2"),
+        ("++model.hidden_dim=64", "++network.hidden_dim=64"),
+        ("~model", "~network"),
+        ("~model.dropout=0.1", "~network.dropout=0.1"),
+    ],
+)
+def test_the_former_key_is_refused_by_its_new_name_in_one_line(tmp_path, old, new):
+    done = run(tmp_path / "run", old, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    line = f"error: model: this key is called network now: expected {new}, got {old}\n"
+    assert done.stderr == line
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_keys_and_values_may_contain_the_former_name(tmp_path):
+    done = run(tmp_path / "run", "init_from=model", "+models=2", "+my.model=3", "--cfg=job")
+    assert "\ninit_from: model\n" in done.stdout
+
+
+def test_help_names_the_networks():
+    command = [sys.executable, str(ROOT / "train.py"), "--help"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "\nnetwork: demo, lm1b, small\n" in done.stdout
+    assert "\nmodel:" not in done.stdout
+
+
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path, devices):
     options = ["trainer.max_steps=60", "checkpoint_every=5", "trainer.val_check_interval=30"]
+    options += [f"trainer.devices={devices}"]
     run(tmp_path / "whole", *options)
     process = subprocess.Popen(
         command(tmp_path / "killed", *options),
@@ -78,13 +130,14 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         stderr=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         cwd=tmp_path,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "last.ckpt").exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    os.killpg(process.pid, signal.SIGKILL)  # the other rank, too
     process.wait()
     assert not (tmp_path / "killed" / "model").exists()
     run(tmp_path / "killed", *options)

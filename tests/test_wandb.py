@@ -137,7 +137,7 @@ def test_a_missing_login_is_told_before_anything_else(tmp_path):
 
 @pytest.mark.slow
 def test_training_logs_its_curves_and_config(tmp_path):
-    options = ["model.hidden_dim=16", "model.n_blocks=1", "model.n_heads=2", "batch_size=4"]
+    options = ["network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "batch_size=4"]
     options += ["trainer.accelerator=cpu", "trainer.max_steps=2", "trainer.log_every_n_steps=1"]
     options += ["trainer.limit_val_batches=1", "logger=wandb", "output_dir=run"]
     environment = environment_without_login(tmp_path, WANDB_MODE="offline")

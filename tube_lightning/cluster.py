@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 INTERRUPTED = 128 + signal.SIGTERM  # what a shell and srun report for a program that SIGTERM ended
@@ -52,8 +52,10 @@ def check_processes(trainer: L.Trainer) -> None:
         )
 
 
-class StopOnSigterm(Callback):
+class StopOnSigterm(Checkpoint):
     """End training between two steps after SIGTERM, with a state to resume from and code 143.
+
+    Like every ``Checkpoint`` it runs after the callbacks whose state it saves.
 
     Lightning's own handler broadcasts from wherever the signal finds a process, so that processes
     can wait for each other for ever; and it exits with 0, as if training were over.

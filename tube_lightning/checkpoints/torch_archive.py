@@ -1,4 +1,8 @@
-"""Files of ``torch.save``: a zip with an (inert) pickle and raw numbers, read when asked for."""
+"""Files of ``torch.save``: a zip with an (inert) pickle and raw numbers, read when asked for.
+
+Why not ``torch.load(mmap=True)`` with an inert ``pickle_module``? Torch 2.13 unpacks compressed
+pickles, reads past the end of a storage's entry, checks no checksum and runs TorchScript's code.
+"""
 
 import math
 import sys

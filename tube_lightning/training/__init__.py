@@ -1,6 +1,5 @@
 """Training of the networks that we evaluate."""
 
-from tube_lightning.training.ema import WeightAverage
 from tube_lightning.training.fit import train_to_end, training_callbacks
 from tube_lightning.training.module import DenoiserTraining, make_network
 from tube_lightning.training.objectives import Cost, negative_log_likelihood, nelbo
@@ -8,7 +7,6 @@ from tube_lightning.training.objectives import Cost, negative_log_likelihood, ne
 __all__ = [
     "Cost",
     "DenoiserTraining",
-    "WeightAverage",
     "make_network",
     "negative_log_likelihood",
     "nelbo",

@@ -47,6 +47,5 @@ def train_to_end(
     trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER
     if trainer.is_global_zero and not trainer.interrupted:
-        with module.average.applied_to(module.network):
-            save_checkpoint(folder, module.network)
+        save_checkpoint(folder, module.network)
     return folder

@@ -1,18 +1,19 @@
 """The LightningModule that trains a network under any of our objectives."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import lightning as L
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
 from tube_lightning.checkpoints import read_checkpoint
 from tube_lightning.networks import DiT, DiTConfig
-from tube_lightning.training.ema import WeightAverage
+from tube_lightning.training.averaging import AverageWeights
 from tube_lightning.training.objectives import Cost
 
 
@@ -59,13 +60,19 @@ class DenoiserTraining(L.LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if not 0 <= ema_decay < 1:
+            raise ValueError(f"ema_decay: expected 0 <= ema_decay < 1, got {ema_decay}")
         self.network = network
-        self.average = WeightAverage(network, ema_decay)
+        self.ema_decay = ema_decay
         self.objective = objective
         self.schedule = schedule
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.seed = seed
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Average the weights, whatever the trainer's other callbacks are."""
+        return [AverageWeights(self.ema_decay)]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Use AdamW, its rate scaled at every step by the schedule."""
@@ -93,15 +100,9 @@ class DenoiserTraining(L.LightningModule):
         self.log("train/nats_per_token", loss.detach(), prog_bar=True)
         return loss
 
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Let the average follow every step of the optimizer."""
-        super().optimizer_step(*args, **kwargs)
-        self.average.update(self.network)
-
     def validation_step(self, tokens: Int64[Tensor, "batch length"], batch_idx: int) -> None:
-        """Measure the average weights under noise that is the same at every validation."""
-        with self.average.applied_to(self.network):
-            cost = self.objective(self.network, tokens, self._generator(2 * batch_idx + 1))
+        """Measure the average weights, which are in place now, under the same noise every time."""
+        cost = self.objective(self.network, tokens, self._generator(2 * batch_idx + 1))
         self.log(
             "val/nats_per_token",
             cost.sum_nats / cost.num_tokens,
