@@ -14,6 +14,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many tests as cores run at once: o
 import pytest
 import torch
 
+import evaluate  # noqa: F401 (puts the estimators' settings into Hydra's store)
 import tube_lightning.bounds
 
 

@@ -31,7 +31,7 @@ from tube_lightning.lattice import exact_log_likelihood
 from tube_lightning.networks import BlockDiffusion, DiT
 from tube_lightning.networks.arm import DiTARM
 from tube_lightning.orderings import block_roles, distinct_sets, reveal_steps, reveal_times
-from tube_lightning.scoring import conditional_table, conditional_rows
+from tube_lightning.scoring import conditional_rows, conditional_table
 
 MAX_EXACT_SIZE = 8
 NUM_ORDERINGS = 128

@@ -27,7 +27,7 @@ from torch import Tensor
 from benchmarks.naive import two_stream_log_probs
 from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
-from tube_lightning.scoring import conditional_table, default_token_budget, conditional_rows
+from tube_lightning.scoring import conditional_rows, conditional_table, default_token_budget
 
 SIZES: dict[str, Any] = {
     "published": {"vocab_size": 50_258, "hidden_dim": 768, "n_blocks": 12, "n_heads": 12},

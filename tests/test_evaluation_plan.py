@@ -9,16 +9,12 @@ import torch
 
 from tests.networks import random_model, random_tokens
 from tube_lightning.data import TokenSequences
-from tube_lightning.evaluator import EvaluationData, Protocol, score_batch
+from tube_lightning.evaluator import EvaluationData, Plan, score_batch
 from tube_lightning.evaluator.batches import NO_BATCH
-from tube_lightning.evaluator.plan import (
-    bank_times,
-    default_num_orderings,
-    fresh_times,
-    named_regimes,
-)
-from tube_lightning.orderings import EqualChunks
-from tube_lightning.score_files import ScoreFiles
+from tube_lightning.evaluator.plan import bank_times, fresh_times
+from tube_lightning.protocol import Protocol
+from tube_lightning.regimes import ANY_ORDER, EqualChunks, Regime, list_regimes
+from tube_lightning.scores import ScoreFiles
 
 # ---- regimes and protocols
 
@@ -36,13 +32,27 @@ from tube_lightning.score_files import ScoreFiles
     ],
 )
 def test_default_regimes(block_size, nfe):
-    assert named_regimes(block_size) == {f"nfe_{t}": t for t in nfe} | {"ao_arm": None}
+    assert [regime.steps for regime in list_regimes(block_size)] == [*nfe, None]
 
 
 def test_chosen_regimes():
-    regimes = named_regimes(4, nfe=[3, 100], chunks=[2])
-    assert regimes == {"nfe_3": 3, "nfe_100": 100, "ao_arm": None, "chunks_2": EqualChunks(2)}
-    assert named_regimes(4, nfe=[]) == {"ao_arm": None}
+    regimes = list_regimes(4, nfe=[3, 100], chunks=[2])
+    assert [r.name for r in regimes] == ["nfe_3", "nfe_100", "ao_arm", "chunks_2"]
+    assert [r.steps for r in regimes] == [3, 100, None, EqualChunks(2)]
+    assert list_regimes(4, nfe=[]) == (ANY_ORDER,)
+
+
+@pytest.mark.parametrize("steps", [None, 1, 2, 16, EqualChunks(1), EqualChunks(12)])
+def test_names_are_read_back(steps):
+    regime = Regime(steps)
+    assert Regime.parse(regime.name) == regime
+    assert regime.is_random == (steps not in (1, EqualChunks(1)))
+
+
+@pytest.mark.parametrize("name", ["", "nfe", "nfe_", "nfe_0", "nfe_-2", "chunks_x", "ao_arm_2"])
+def test_names_of_no_regime_are_refused(name):
+    with pytest.raises(ValueError, match=rf"^regime: expected .* got '{name}'$"):
+        Regime.parse(name)
 
 
 @pytest.mark.parametrize("value", [0, -1, True])
@@ -71,25 +81,25 @@ def test_bad_protocols_are_named(options, message):
 
 
 def test_plans_of_a_protocol():
-    assert [default_num_orderings(size) for size in (1, 4, 5, 8, 9, 16)] == [
+    assert [Protocol().orderings_of(size) for size in (1, 4, 5, 8, 9, 16)] == [
         *(24, 24),
         *(64, 64),
         *(128, 128),
     ]
-    plan = Protocol().plan(8)
+    plan = Plan.of(Protocol(), 8)
     assert (plan.num_orderings, plan.exact, plan.elbo_seeds) == (64, True, 0)
-    assert plan.exact_regimes == ("nfe_1", "nfe_2", "nfe_4", "nfe_8", "ao_arm")
-    assert plan.draws([3], 2).shape == (1, 2, 64, 8)
-    plan = Protocol(num_orderings=6, elbo_seeds=2, seed=9).plan(16)
+    assert plan.exact_regimes == plan.regimes == list_regimes(8)
+    assert plan.draw_times([3], 2).shape == (1, 2, 64, 8)
+    plan = Plan.of(Protocol(num_orderings=6, elbo_seeds=2, seed=9), 16)
     assert (plan.num_orderings, plan.exact, plan.exact_regimes) == (6, False, ())
     assert (plan.elbo_seeds, plan.seed) == (2, 9)
 
 
 def test_regimes_that_are_too_large_to_be_exact():
     """T steps need sums over all subsets of all sets: blocks of 16 have any-order and chunks."""
-    plan = Protocol(exact_max_block_size=16, nfe=[2], chunks=[4]).plan(16)
+    plan = Plan.of(Protocol(exact_max_block_size=16, nfe=[2], chunks=[4]), 16)
     assert plan.exact
-    assert plan.exact_regimes == ("ao_arm", "chunks_4")
+    assert plan.exact_regimes == (ANY_ORDER, Regime(EqualChunks(4)))
 
 
 # ---- draws
@@ -145,7 +155,7 @@ def test_fresh_draws_are_named_by_seed_sequence_and_block():
 
 def test_all_orders_of_a_bank_average_to_the_exact_value():
     """ELBO_24 over a complete bank is log p itself, under any order."""
-    plan = Protocol(bank=True).plan(4)
+    plan = Plan.of(Protocol(bank=True), 4)
     tokens = random_tokens(2, 8)
     roles = torch.zeros(2, 2, 4, dtype=torch.int64)
     roles[:, 0, 0] = 1

@@ -11,10 +11,12 @@ from benchmarks.naive import two_stream_log_probs
 from tests import oracles
 from tests.networks import random_network, random_tokens, state_of
 from tube_lightning.checkpoints import load_arm
-from tube_lightning.evaluator import Protocol, block_scores, score_batch
+from tube_lightning.evaluator import Plan, block_scores, score_batch
 from tube_lightning.evaluator.continuous_time import MIN_TIME, hidden_draws
 from tube_lightning.networks import BlockDiffusion
 from tube_lightning.orderings import EqualChunks
+from tube_lightning.protocol import Protocol
+from tube_lightning.records import named_tensors
 
 AR = Path(__file__).parent / "fixtures" / "ar"
 SCORED, GIVEN, ABSENT = 0, 1, 2
@@ -126,12 +128,12 @@ PROTOCOL = {"num_orderings": 5, "chunks": [2, 3], "elbo_seeds": 4, "seed": 11}
 
 @pytest.fixture(scope="module", params=[8, 0], ids=["lattice", "sampled"])
 def plan(request):
-    return Protocol(exact_max_block_size=request.param, **PROTOCOL).plan(4)
+    return Plan.of(Protocol(exact_max_block_size=request.param, **PROTOCOL), 4)
 
 
 @pytest.fixture(scope="module")
 def lattice_plan():
-    return Protocol(**PROTOCOL).plan(4)
+    return Plan.of(Protocol(**PROTOCOL), 4)
 
 
 def score(model, plan, lengths=LENGTHS, arms=None):
@@ -154,7 +156,7 @@ def test_every_ordering_in_every_regime(network, model, plan):
     assert scores.sequences.tolist() == [7, 3, 12]
     assert scores.num_tokens.tolist() == [[3, 4, 4, 4], [3, 4, 3, 0], [3, 1, 0, 0]]
     assert scores.seconds > 0
-    times = plan.draws(ids, 4)
+    times = plan.draw_times(ids, 4)
     for name, regime in REGIMES.items():
         got = scores.regimes[name].scores
         assert got.shape == (3, 4, 5)
@@ -164,7 +166,7 @@ def test_every_ordering_in_every_regime(network, model, plan):
         rank = (roles == SCORED).cumsum(dim=-1) - 1
         left_to_right = (rank + 0.5) / scores.num_tokens.clamp(min=1)[..., None]
         want = naive_scores(network, tokens, roles, left_to_right, regime)
-        assert_close(scores.regimes[name].log_psi["pi"], want)
+        assert_close(scores.regimes[name].left_to_right, want)
 
 
 def test_the_orders_matter_here(model, lattice_plan):
@@ -198,7 +200,7 @@ def test_exact_values_by_enumeration(network, model, lattice_plan):
 
 
 def test_sampling_has_no_exact_values(model):
-    plan = Protocol(num_orderings=2, exact_max_block_size=3).plan(4)
+    plan = Plan.of(Protocol(num_orderings=2, exact_max_block_size=3), 4)
     for regime in score(model, plan).regimes.values():
         assert regime.exact is None
         assert regime.exact_elbo is None
@@ -207,11 +209,11 @@ def test_sampling_has_no_exact_values(model):
 
 def test_blocks_of_sixteen_are_sampled():
     network = random_network(16)
-    plan = Protocol(num_orderings=2, nfe=[4], seed=3).plan(16)
+    plan = Plan.of(Protocol(num_orderings=2, nfe=[4], seed=3), 16)
     lengths = {0: 32, 5: 21}
     ids, tokens, roles = documents(lengths, 16)
     scores = score(BlockDiffusion.from_network(network), plan, lengths)
-    times = plan.draws(ids, 2)
+    times = plan.draw_times(ids, 2)
     for name, regime in (("nfe_4", 4), ("ao_arm", None)):
         assert scores.regimes[name].exact is None
         for k in range(2):
@@ -226,10 +228,9 @@ def test_arms_are_scored_on_the_same_tokens(model, plan):
     per_token = torch.zeros(roles.view(3, -1).shape, dtype=torch.float64)
     per_token[:, 1:16] = arm.token_log_probs(tokens).double()
     want = torch.where(roles == SCORED, per_token.view(roles.shape), 0.0).sum(dim=-1)
-    for regime in scores.regimes.values():
-        assert list(regime.log_psi) == ["pi", "arm", "arm_ft"]
-        assert_close(regime.log_psi["arm"], want)
-        assert_close(regime.log_psi["arm_ft"], want)
+    assert list(scores.arms) == ["arm", "arm_ft"]
+    for likelihood in scores.arms.values():
+        assert_close(likelihood, want)
 
 
 def test_a_document_of_one_token(model, plan):
@@ -237,8 +238,8 @@ def test_a_document_of_one_token(model, plan):
     assert scores.num_tokens.tolist() == [[0]]
     for regime in scores.regimes.values():
         assert not regime.scores.any()
-        assert not regime.log_psi["pi"].any()
-        assert not regime.log_psi["arm"].any()
+        assert not regime.left_to_right.any()
+    assert not scores.arms["arm"].any()
 
 
 # ---- what they depend on
@@ -246,12 +247,8 @@ def test_a_document_of_one_token(model, plan):
 
 def tensors(scores, row, num_blocks):
     """Everything about one sequence, by name."""
-    named = {}
-    for name, regime in scores.regimes.items():
-        parts = {f: getattr(regime, f) for f in ("scores", "exact", "exact_elbo")}
-        parts |= {"continuous": regime.continuous_elbo, **regime.log_psi}
-        named |= {(name, f): v[row, :num_blocks] for f, v in parts.items() if v is not None}
-    return named
+    every = {"regimes": scores.regimes, "arms": scores.arms}
+    return {path: values[row, :num_blocks] for path, values in named_tensors(every)}
 
 
 @pytest.mark.parametrize("sequence", LENGTHS)
@@ -262,7 +259,7 @@ def test_a_sequence_does_not_see_its_batch(model, plan, sequence):
     blocks = math.ceil(LENGTHS[sequence] / 4)
     mine = tensors(together, list(LENGTHS).index(sequence), blocks)
     for name, value in tensors(alone, 0, blocks).items():
-        scale = 1 / MIN_TIME if name[1] == "continuous" else 1.0
+        scale = 1 / MIN_TIME if name.endswith("continuous_elbo") else 1.0
         assert_close(mine[name], value, 1e-5 * max(1.0, scale / 10))
 
 
@@ -279,12 +276,12 @@ def test_slices_change_nothing(model, lattice_plan, monkeypatch):
 
 
 def test_both_paths_agree(model, lattice_plan):
-    sampled = Protocol(exact_max_block_size=0, **PROTOCOL).plan(4)
+    sampled = Plan.of(Protocol(exact_max_block_size=0, **PROTOCOL), 4)
     exactly, sampled = score(model, lattice_plan), score(model, sampled)
     for name, regime in exactly.regimes.items():
         other = sampled.regimes[name]
         assert_close(regime.scores, other.scores)
-        assert_close(regime.log_psi["pi"], other.log_psi["pi"])
+        assert_close(regime.left_to_right, other.left_to_right)
     assert_close(
         exactly.regimes["ao_arm"].continuous_elbo, sampled.regimes["ao_arm"].continuous_elbo, 1e-3
     )
@@ -292,18 +289,18 @@ def test_both_paths_agree(model, lattice_plan):
 
 def test_a_seed_is_another_draw(model):
     first, again, second = (
-        score(model, Protocol(num_orderings=3, seed=seed).plan(4)).regimes["ao_arm"]
+        score(model, Plan.of(Protocol(num_orderings=3, seed=seed), 4)).regimes["ao_arm"]
         for seed in (0, 0, 1)
     )
     assert torch.equal(first.scores, again.scores)
     assert (first.scores[0, 1:] - second.scores[0, 1:]).abs().max() > 0.01
     assert_close(first.exact, second.exact)
-    assert_close(first.log_psi["pi"], second.log_psi["pi"])
+    assert_close(first.left_to_right, second.left_to_right)
 
 
 def test_more_orderings_begin_with_the_fewer(model):
     few, many = (
-        score(model, Protocol(num_orderings=count).plan(4)).regimes["ao_arm"].scores
+        score(model, Plan.of(Protocol(num_orderings=count), 4)).regimes["ao_arm"].scores
         for count in (3, 9)
     )
     assert_close(many[..., :3], few)
@@ -335,7 +332,7 @@ def test_continuous_elbo_of_each_draw(network, model, plan):
 
 def test_continuous_elbo_averages_to_the_exact_one(model):
     """Within 4 standard errors of 4,000 draws, block by block."""
-    plan = Protocol(num_orderings=1, nfe=[1], elbo_seeds=4000, seed=2).plan(4)
+    plan = Plan.of(Protocol(num_orderings=1, nfe=[1], elbo_seeds=4000, seed=2), 4)
     regime = score(model, plan, {9: 16}).regimes["ao_arm"]
     draws = regime.continuous_elbo[0]
     error = draws.std(dim=-1) / math.sqrt(4000)

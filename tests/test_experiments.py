@@ -11,9 +11,10 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.data import CORPORA
-from tube_lightning.evaluator import Checkpoint, companion
-from tube_lightning.metrics import EstimatorSettings
+from tube_lightning.evaluator import Plan
+from tube_lightning.evaluator.checkpoint import Checkpoint, companion
 from tube_lightning.report.paper_tables import PAPER_TABLES
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -29,7 +30,7 @@ NUM_ORDERINGS = {4: 24, 8: 64, 16: 128}
 NFE = {4: [1, 2, 4], 8: [1, 2, 4, 8], 16: [1, 2, 4, 8, 16]}
 LENGTH = {"owt": 1024, "lm1b": 128}
 NUM_BATCHES, NUM_RESEEDS, ELBO_SEEDS = 100, 10, 15
-BETA, PARTITIONS, PAIRS = 2.0, 200, 2
+PAPERS_SETTINGS = EstimatorSettings(cubo_beta=2.0, tvo_partitions=200, isvgb_pairs=2)
 # BD3-LM's evaluation scripts: the batch sizes that "the eval batch size of the BD3-LM repo" means.
 BATCH_SIZE = {"owt": 16, "lm1b": 128}
 
@@ -126,8 +127,8 @@ def test_evaluations_instantiate(name):
     config = experiment(name)
     trainer = instantiate(config.trainer, accelerator="cpu", devices=1, logger=False)
     assert trainer.num_devices == 1
-    assert instantiate(config.protocol).plan(4).regimes
-    assert EstimatorSettings(**config.estimators) == EstimatorSettings(BETA, PARTITIONS, PAIRS)
+    assert instantiate(config.protocol).regimes(4)
+    assert EstimatorSettings(**config.estimators) == PAPERS_SETTINGS
     make_blocks = instantiate(config.data.test)
     inspect.signature(make_blocks).bind(length=8, vocab_size=257, max_sequences=None)
     if not name.startswith("demo_"):
@@ -157,12 +158,11 @@ def test_trainings_instantiate(name):
 def test_the_papers_tables(data, size):
     config = experiment(f"{data}_l{size}")
     protocol = instantiate(config.protocol)
-    plan = protocol.plan(size)
-    assert plan.num_orderings == protocol.num_orderings == NUM_ORDERINGS[size]
-    assert list(plan.regimes.values()) == [*NFE[size], None]
+    assert protocol.num_orderings == NUM_ORDERINGS[size]
+    assert [regime.steps for regime in protocol.regimes(size)] == [*NFE[size], None]
     assert protocol.bank
-    assert (protocol.num_reseeds, plan.elbo_seeds) == (NUM_RESEEDS, ELBO_SEEDS)
-    assert plan.exact == (size <= 8)  # what the paper could not compute
+    assert (protocol.num_reseeds, protocol.elbo_seeds) == (NUM_RESEEDS, ELBO_SEEDS)
+    assert Plan.of(protocol, size).exact == (size <= 8)  # what the paper could not compute
     assert (config.length, config.batch_size) == (LENGTH[data], BATCH_SIZE[data])
     assert config.num_batches == NUM_BATCHES
     blocks_of_4 = config.num_batches * config.batch_size * config.length // 4
@@ -176,8 +176,8 @@ def test_headers_tell_the_papers_numbers(data, size):
     table = PAPER_TABLES[data]
     text = " ".join(header(f"{data}_l{size}"))
     for regime, row in table.rows[size].items():
-        for cell in filter(None, (row.tube_split, row.elbo_k, row.elbo)):
-            assert f"{cell.ppl:.2f}" in text, regime
+        for name in {"tube_split", "elbo_k", "elbo"} & row.cells.keys():
+            assert f"{row.cells[name].ppl:.2f}" in text, regime
     assert f"ARM {table.arm:.2f}" in text
 
 

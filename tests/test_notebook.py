@@ -12,9 +12,9 @@ from tests.networks import random_network, random_tokens
 from tube_lightning import evaluate
 from tube_lightning.checkpoints import load_arm, load_block_model
 from tube_lightning.data import TokenSequences
-from tube_lightning.evaluator import Protocol
-from tube_lightning.evaluator.compatibility import check_models
 from tube_lightning.networks import BlockDiffusion
+from tube_lightning.pipeline.compatibility import check_models
+from tube_lightning.protocol import Protocol
 
 FIXTURES = Path(__file__).parent / "fixtures"
 IDS = [[3, 3, 22, 37, 33, 26, 19, 3], [37, 18, 17, 11, 38, 36, 19, 25]]

@@ -150,7 +150,9 @@ def test_names_outside_64_bits(value):
 
 
 def test_blocks_stay_clear_of_the_next_stream():
-    with pytest.raises(ValueError, match=r"expected an integer from 0 to 2\*\*32 - 1, got 4294967296$"):
+    with pytest.raises(
+        ValueError, match=r"expected an integer from 0 to 2\*\*32 - 1, got 4294967296$"
+    ):
         reveal_times(0, [0], [2**32], num_orderings=1, size=1)
 
 

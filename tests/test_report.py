@@ -225,7 +225,11 @@ def test_settings_that_mean_nothing_are_refused(reported, capsys, option, value,
 
 @pytest.mark.parametrize(
     ("text", "match"),
-    [(None, "got no run.json"), ("{}", "expected the record of an evaluation, it lacks"), ("{", "Expecting property name")],
+    [
+        (None, "got no run.json"),
+        ("{}", "expected the record of an evaluation, it lacks"),
+        ("{", "Expecting property name"),
+    ],
 )
 def test_a_directory_without_a_run_is_refused(tmp_path, capsys, text, match):
     if text is not None:

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from tube_lightning.orderings import (
+    ALREADY,
+    NEVER,
     EqualChunks,
     all_orderings,
     partition_steps,
     reveal_steps,
     reveal_times,
 )
-from tube_lightning.orderings import ALREADY, NEVER
 
 SCORED, GIVEN, ABSENT = 0, 1, 2
 REGIMES = [None, 1, 2, 3, 8, 1000, EqualChunks(1), EqualChunks(2), EqualChunks(3), EqualChunks(20)]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tube_lightning.orderings import (
+    NEVER,
     EqualChunks,
     all_orderings,
     all_sets,
@@ -18,7 +19,6 @@ from tube_lightning.orderings import (
     set_codes,
     unique_sets,
 )
-from tube_lightning.orderings import NEVER
 
 SCORED, GIVEN, ABSENT = 0, 1, 2
 

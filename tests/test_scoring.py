@@ -30,7 +30,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     reveal_times,
 )
-from tube_lightning.scoring import conditional_table, conditional_rows
+from tube_lightning.scoring import conditional_rows, conditional_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 TOLERANCE = 1e-5

@@ -7,8 +7,13 @@ import pytest
 import torch
 
 from tube_lightning.checkpoints import load_arm
-from tube_lightning.orderings import EqualChunks, Role, block_roles, reveal_steps
-from tube_lightning.orderings import left_to_right_times
+from tube_lightning.orderings import (
+    EqualChunks,
+    Role,
+    block_roles,
+    left_to_right_times,
+    reveal_steps,
+)
 from tube_lightning.scoring import block_log_probs
 
 AR = Path(__file__).parent / "fixtures" / "ar"

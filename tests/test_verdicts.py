@@ -7,9 +7,9 @@ import statistics
 import pytest
 from report_runs import NUM, T95_OF_FIVE, WAYS, Run, measured, strict
 
+from tube_lightning.metrics.intervals import t95
 from tube_lightning.report import InconsistentBoundsError, write_report
 from tube_lightning.report.estimates import check_consistency, regime_estimates
-from tube_lightning.metrics.intervals import t95
 from tube_lightning.report.verdict import verdict_sentence
 
 
@@ -44,7 +44,9 @@ def test_the_margin_of_a_verdict_is_that_of_paired_differences(run, tmp_path):
         for rows in zip(run.exact["ao_arm"], run.arm, strict=True)
     ]
     nats, error = run.corpus(differences)
-    assert values["exact_minus_arm"] == pytest.approx((nats, error, 5, sum(map(sum, run.tokens))), rel=1e-7)
+    assert values["exact_minus_arm"] == pytest.approx(
+        (nats, error, 5, sum(map(sum, run.tokens))), rel=1e-7
+    )
     assert error < values["exact"].standard_error / 2  # shared sequences cancel
 
 

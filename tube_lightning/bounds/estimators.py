@@ -33,12 +33,14 @@ class Setting:
     least: int | float
     help: str
 
-    def check(self, name: str, value: object) -> None:
-        """Refuse a value that means nothing, naming it."""
+    def checked(self, name: str, value: Any) -> int | float:  # noqa: ANN401 (what a user gave)
+        """Return a value as its kind of number, or refuse one that means nothing."""
         if isinstance(self.default, int):
             check_whole_number(name, value, least=int(self.least))
-        elif type(value) not in (int, float) or not self.least <= float(str(value)) < math.inf:
+            return int(value)
+        if type(value) not in (int, float) or not self.least <= value < math.inf:
             raise ValueError(f"{name}: expected a number of at least {self.least}, got {value!r}")
+        return float(value)
 
 
 @dataclass(frozen=True)
@@ -178,9 +180,7 @@ class EstimatorSettings(Mapping[str, Any]):
         known = dict(list_settings())
         if unknown := sorted(changes.keys() - known.keys()):
             raise ValueError(f"estimators: expected {', '.join(known)}, got {', '.join(unknown)}")
-        for name, value in changes.items():
-            known[name].check(name, value)
-        self._values = {name: changes.get(name, s.default) for name, s in known.items()}
+        self._values = {n: s.checked(n, changes.get(n, s.default)) for n, s in known.items()}
 
     def of(self, estimator: Estimator) -> dict[str, Any]:
         """Return the arguments of one estimator's function."""
