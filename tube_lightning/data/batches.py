@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.randomness import epoch_order
 
 
 class TrainingBatches:
@@ -64,8 +64,7 @@ class TrainingBatches:
         return self.text.tokens[rows]
 
     def _shuffled(self, epoch: int) -> Int64[Tensor, " sequences"]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.text))
-        return torch.from_numpy(order)
+        return torch.from_numpy(epoch_order(self.seed, epoch, len(self.text)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream, and what the stream is made of."""

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from tube_lightning.randomness import TOKENS, uniforms
+
 _MAX_PROBABILITIES = 1 << 24
 """Most probabilities of a vocabulary in float64 at a time (128 MiB)."""
-_TOKEN_STREAM = 1
-"""Last word of Philox's counter for tokens; reveal times have 0 there."""
 
 
 def draw_tokens(
@@ -51,14 +51,8 @@ def draw_tokens(
 def token_uniforms(
     seed: int, sequences: Sequence[int], roles: Int64[Tensor, "blocks size"]
 ) -> Float64[Tensor, "batch blocks size"]:
-    """Draw the uniform of every token, each block from a Philox stream of its own.
-
-    The key is that of ``reveal_times``, (seed, sequence id); the counter's upper half is
-    (block, 1) where reveal times have (block, 0).
-    """
-    bits = np.empty((len(sequences), *roles.shape), dtype=np.uint64)
+    """Draw the uniform of every token, each block from a stream of its own."""
+    drawn = np.empty((len(sequences), *roles.shape))
     for (i, sequence), block in itertools.product(enumerate(sequences), range(len(roles))):
-        key = np.array([seed, sequence], dtype=np.uint64)
-        counter = np.array([0, 0, block, _TOKEN_STREAM], dtype=np.uint64)
-        bits[i, block] = np.random.Philox(key=key, counter=counter).random_raw(roles.shape[1])
-    return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        drawn[i, block] = uniforms(TOKENS, seed, sequence, block, roles.shape[1])
+    return torch.from_numpy(drawn)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import lightning as L
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from lightning.pytorch.callbacks import Callback
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from tube_lightning.checkpoints import read_checkpoint
 from tube_lightning.networks import DiT, DiTConfig
+from tube_lightning.randomness import noise_generator
 from tube_lightning.training.averaging import AverageWeights
 from tube_lightning.training.objectives import Cost
 
@@ -112,6 +112,5 @@ class DenoiserTraining(L.LightningModule):
         )
 
     def _generator(self, draw: int) -> torch.Generator:
-        """Make the source of noise of one draw: a hash of the seed, the draw and the rank."""
-        name = np.random.SeedSequence((self.seed, draw, self.global_rank)).generate_state(2)
-        return torch.Generator(self.device).manual_seed(int(name[0]) << 31 ^ int(name[1]))
+        """Make the source of noise of one draw."""
+        return noise_generator(self.seed, draw, self.global_rank, self.device)
