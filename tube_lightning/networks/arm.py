@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.tokens import check_tokens
@@ -74,12 +73,8 @@ class DiTARM(nn.Module):
             mask_id=config.mask_id,
         )
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        rotary = trunk.rotary(torch.arange(inputs.shape[1], device=tokens.device))
-        x = trunk.embedding[inputs]  # [batch, length - 1, dim]
-        for layer in trunk.layers:
-            q, k, v = (rearrange(p, "b t h w -> b h t w") for p in layer.project(x, rotary))
-            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = layer.finish(x, rearrange(attended, "b h t w -> b t h w"))
+        positions = torch.arange(inputs.shape[1], device=tokens.device)
+        x = trunk.run(inputs, positions, lambda _, own: attend_densely(*own, causal=True))
         flat = token_log_probs(trunk.final_norm(x).flatten(0, 1), trunk.head, targets.flatten())
         log_probs = flat.view_as(targets)
         _check_finite(log_probs)

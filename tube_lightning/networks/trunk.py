@@ -17,7 +17,7 @@ from typing import (
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 ROTARY_BASE = 10_000
@@ -47,6 +47,10 @@ class Projections(NamedTuple):
     queries: Float[Tensor, "*tokens heads width"]
     keys: Float[Tensor, "*tokens heads width"]
     values: Float[Tensor, "*tokens heads width"]
+
+
+AttendInLayer = Callable[[int, Projections], Tensor | None]
+"""(number of the layer, projections) -> what each token attended to; None if nobody reads on."""
 
 
 class Rotary(NamedTuple):
@@ -139,6 +143,30 @@ class Trunk:
         angles = positions[..., None, None].float() / ROTARY_BASE**exponent
         dtype = self.layers[0].qkv.dtype
         return Rotary(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def run(
+        self,
+        tokens: Int64[Tensor, "*tokens"],
+        positions: Int64[Tensor, "*positions"],
+        attend: AttendInLayer,
+        needed: Bool[Tensor, "*tokens"] | None = None,
+    ) -> Float[Tensor, "*selected dim"]:
+        """Embed tokens and run them through the layers; return their stream.
+
+        ``attend`` is called once a layer, in order; where it returns None the stream ends as it is.
+        After the last attention each token is on its own: only ``needed`` ones go on, in their
+        order, as one axis. Differentiable.
+        """
+        x, rotary = F.embedding(tokens, self.embedding), self.rotary(positions)
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            attended = attend(number, layer.project(x, rotary))
+            if attended is None:
+                break
+            if number == last and needed is not None:
+                x, attended = x[needed], attended[needed]
+            x = layer.finish(x, attended)
+        return x
 
     def final_norm(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens dim"]:
         """Normalise the stream for the head."""
