@@ -13,6 +13,7 @@ from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.trunk import FrozenTrunk, Projections, Trunk, in_own_precision
+from tube_lightning.records import map_tensors
 
 
 @dataclass(frozen=True)
@@ -167,10 +168,7 @@ class BlockDiffusion(nn.Module):
         if self.plan_attention is None and (rows.start == context.length).all():
             everyone = torch.arange(len(context.keys[0]), device=rows.sequence.device)
             if not torch.equal(rows.sequence, everyone):
-                context = CleanContext(
-                    tuple(keys[rows.sequence] for keys in context.keys),
-                    tuple(values[rows.sequence] for values in context.values),
-                )
+                context = map_tensors(lambda _, tensor: tensor[rows.sequence], context)
             return self.trunk.logits(self._predict(context, rows, _attend_behind))
         return self.trunk.logits(self._predict(context, rows, self._plan(context, rows)))
 

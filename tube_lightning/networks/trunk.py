@@ -1,18 +1,9 @@
 """The network as inference sees it: a plain pre-norm transformer, its modulation folded in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
-from typing import (
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    cast,
-    runtime_checkable,
-)
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -20,25 +11,15 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-ROTARY_BASE = 10_000
+from tube_lightning.records import map_tensors
 
+ROTARY_BASE = 10_000
+_MATMULS = frozenset(("qkv", "out", "mlp_in", "mlp_out"))
+"""Fields of a layer that are weights and biases of its matmuls."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound="HasTrunk")
 P = ParamSpec("P")
-
-
-def _mapped(fn: Callable[[str, Tensor], Tensor], node: T, name: str = "") -> T:
-    """Apply ``fn`` to every tensor of nested records and tuples, with the name of its field."""
-    result: Any = node
-    if isinstance(node, Tensor):
-        result = fn(name, node)
-    elif isinstance(node, tuple):
-        result = tuple(_mapped(fn, item, name) for item in node)
-    elif is_dataclass(node) and not isinstance(node, type):
-        names = [field.name for field in fields(node)]
-        result = replace(node, **{n: _mapped(fn, getattr(node, n), n) for n in names})
-    return cast("T", result)
 
 
 class Projections(NamedTuple):
@@ -126,15 +107,15 @@ class Trunk:
     def frozen(self, dtype: torch.dtype = torch.float32) -> "Trunk":
         """Detach from the parameters, with the layers' matmuls in ``dtype`` and the rest fp32."""
 
-        def in_dtype(name: str, tensor: Tensor) -> Tensor:
-            matmul = name in ("qkv", "out", "mlp_in", "mlp_out")
+        def freeze(path: str, tensor: Tensor) -> Tensor:
+            matmul = not _MATMULS.isdisjoint(path.split("."))
             return tensor.detach().to(dtype if matmul else torch.float32).contiguous()
 
-        return _mapped(in_dtype, self)
+        return map_tensors(freeze, self)
 
     def moved(self, device: torch.device) -> "Trunk":
         """Return the trunk on a device."""
-        return _mapped(lambda _, tensor: tensor.to(device), self)
+        return map_tensors(lambda _, tensor: tensor.to(device), self)
 
     def rotary(self, positions: Int64[Tensor, "*positions"]) -> Rotary:
         """Return the rotations of some positions (base 10,000), in the trunk's dtype."""
