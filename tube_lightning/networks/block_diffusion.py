@@ -93,6 +93,11 @@ class BlockDiffusion(nn.Module):
         return self.config.model_length
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is, and expects tokens and rows."""
+        return self.trunk.embedding.device
+
+    @property
     def trunk(self) -> Trunk:
         """The network, on the device of this module."""
         return self.frozen.constants
