@@ -43,7 +43,7 @@ class DiTARM(nn.Module):
     @classmethod
     def from_network(cls, network: DiT, dtype: torch.dtype = torch.float32) -> "DiTARM":
         """Fold a network's weights, with the trunk's matmuls in ``dtype``."""
-        return cls(network.config, network.eval().folded().frozen(dtype))
+        return cls(network.config, network.eval().fold().freeze(dtype))
 
     @property
     def vocab_size(self) -> int:
@@ -153,11 +153,11 @@ class TransformersARM(nn.Module):
         check_tokens(tokens, vocab_size=self.vocab_size, max_length=self.max_length)
         sequences = max(1, _MAX_LOGITS // (tokens.shape[1] * self.vocab_size))
         with torch.autocast(tokens.device.type, enabled=False):
-            log_probs = torch.cat([self._some_log_probs(some) for some in tokens.split(sequences)])
+            log_probs = torch.cat([self._score_some(some) for some in tokens.split(sequences)])
         _check_finite(log_probs)
         return log_probs
 
-    def _some_log_probs(self, tokens: Tensor) -> Tensor:
+    def _score_some(self, tokens: Tensor) -> Tensor:
         # the whole model: what follows the head (scales, soft caps) differs between models
         logits: Tensor = self.model(tokens, use_cache=False).logits[:, :-1].float()
         true = logits.gather(-1, tokens[:, 1:, None]).squeeze(-1)

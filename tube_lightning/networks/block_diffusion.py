@@ -70,7 +70,7 @@ class BlockDiffusion(nn.Module):
     @classmethod
     def from_network(cls, network: DiT, dtype: torch.dtype = torch.float32) -> "BlockDiffusion":
         """Fold a network's weights, with the trunk's matmuls in ``dtype``."""
-        return cls(network.config, network.eval().folded().frozen(dtype))
+        return cls(network.config, network.eval().fold().freeze(dtype))
 
     @property
     def mask_id(self) -> int:

@@ -104,16 +104,16 @@ class Trunk:
     head: tuple[Tensor, Tensor]
     n_heads: int
 
-    def frozen(self, dtype: torch.dtype = torch.float32) -> "Trunk":
+    def freeze(self, dtype: torch.dtype = torch.float32) -> "Trunk":
         """Detach from the parameters, with the layers' matmuls in ``dtype`` and the rest fp32."""
 
-        def freeze(path: str, tensor: Tensor) -> Tensor:
+        def convert(path: str, tensor: Tensor) -> Tensor:
             matmul = not _MATMULS.isdisjoint(path.split("."))
             return tensor.detach().to(dtype if matmul else torch.float32).contiguous()
 
-        return map_tensors(freeze, self)
+        return map_tensors(convert, self)
 
-    def moved(self, device: torch.device) -> "Trunk":
+    def to(self, device: torch.device) -> "Trunk":
         """Return the trunk on a device."""
         return map_tensors(lambda _, tensor: tensor.to(device), self)
 
@@ -193,5 +193,5 @@ class FrozenTrunk(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FrozenTrunk":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.constants = self.constants.moved(fn(self.constants.embedding[:0]).device)
+        self.constants = self.constants.to(fn(self.constants.embedding[:0]).device)
         return self

@@ -66,7 +66,7 @@ def sample_sequences(
             tokens = torch.full((len(sequences), roles.numel()), model.mask_id, device=device)
             if prompt is not None:
                 tokens[:, :num_given] = prompt.to(device)
-            rounds = _rounds(seed, sequences, steps, roles).to(device)
+            rounds = _draw_rounds(seed, sequences, steps, roles).to(device)
             uniforms = token_uniforms(seed, sequences, roles).to(device)
             for block in _fill_blocks(model, tokens, rounds, uniforms, draw, first):
                 if on_tokens is not None:
@@ -110,7 +110,7 @@ def _check_options(
         raise ValueError(f"nucleus: expected a probability above 0 and up to 1, got {nucleus}")
 
 
-def _rounds(
+def _draw_rounds(
     seed: int, sequences: Sequence[int], steps: Steps, roles: Int64[Tensor, "blocks size"]
 ) -> Int64[Tensor, "batch blocks size"]:
     """Draw reveal steps, and number those of a block that reveal something from 0.

@@ -56,7 +56,7 @@ def nelbo(
     hidden = torch.rand(tokens.shape, generator=generator, device=generator.device) < times
     hidden[:, 0] = False
     noisy = tokens.masked_fill(hidden, config.mask_id)
-    trunk = network.folded()
+    trunk = network.fold()
     stream = (
         _run_two_streams(trunk, noisy, tokens, config.block_size)
         if config.cross_attn
@@ -71,7 +71,7 @@ def negative_log_likelihood(
     network: DiT, tokens: Int64[Tensor, "batch length"], generator: torch.Generator
 ) -> Cost:
     """Return the exact cost of each token given those before; nothing is drawn."""
-    trunk = network.folded()
+    trunk = network.fold()
     logits = trunk.logits(_run_one_stream(trunk, tokens, causal=True)[:, :-1])
     nats = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
     return Cost(nats, tokens[:, 1:].numel())
