@@ -30,6 +30,7 @@ class CleanContext:
 
 
 KeysAndValues = tuple[Tensor, Tensor]
+"""What the tokens of one layer may attend to, both [batch, seen, heads, width]."""
 
 
 def _attend_behind(
