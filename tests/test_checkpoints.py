@@ -490,8 +490,8 @@ def test_a_mask_token_of_the_tokenizers_own_can_be_given_and_is_kept(tmp_path):
     path = training_file(tmp_path, network, hyper_parameters=hyper_parameters(**changes))
     read = read_checkpoint(path, weights="raw", mask_id=3)
     assert read.config.mask_id == 3
-    assert read.folded().head[1][3] == -torch.inf
-    assert read.folded().head[1][-1].isfinite()
+    assert read.fold().head[1][3] == -torch.inf
+    assert read.fold().head[1][-1].isfinite()
     save_checkpoint(tmp_path / "saved", read)
     assert read_checkpoint(tmp_path / "saved").config.mask_id == 3
     assert read_checkpoint(tmp_path / "saved", mask_id=3).config.mask_id == 3

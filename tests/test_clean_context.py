@@ -82,7 +82,7 @@ def test_logits_of_any_rows_are_those_of_log_probs():
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_a_given_attention_is_used_for_logits_too():
     network, tokens = random_network(4), random_tokens(3)
-    model = BlockDiffusion(network.config, network.folded().frozen(), plan_flex)
+    model = BlockDiffusion(network.config, network.fold().freeze(), plan_flex)
     check_logits(model, extended(model, tokens[:, :8]), rows_at(model, tokens, 8, torch.arange(3)))
 
 

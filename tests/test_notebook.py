@@ -104,7 +104,7 @@ def test_a_model_may_say_which_it_is(tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("block_size", 8), ("n_heads", 1)])
 def test_the_same_weights_in_another_network_are_another_model(tmp_path, name, value):
     network = random_network(4)
-    trunk = network.folded().frozen()
+    trunk = network.fold().freeze()
     tokens = random_tokens(2).tolist()
     exact(BlockDiffusion(network.config, trunk), tokens, output_dir=tmp_path)
     other = replace(network.config, **{name: value})

@@ -1,13 +1,15 @@
 """The sampler draws from the distribution whose likelihood the lattice computes."""
 
+import inspect
 import itertools
 
 import pytest
 import torch
 
+from tests import oracles
 from tests.networks import random_model
 from tube_lightning.lattice import exact_log_likelihood
-from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig, NoisyRows
+from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig, NoisyRows, SamplingModel
 from tube_lightning.orderings import EqualChunks, block_roles
 from tube_lightning.sampling import draw_tokens, sample_sequences
 from tube_lightning.scoring import conditional_table
@@ -108,6 +110,87 @@ def test_full_sequence_model_is_the_case_of_one_block():
     model = tiny_model(4, length=4, cross_attn=False)
     counts = frequencies(sample(model, NUM_DRAWS, 3, steps=2, batch_size=5000))
     assert chi_square_p_value(counts, exact_probabilities(model, 3, 2)) > 1e-4
+
+
+class TableModel:
+    """A user's own model: a table of logits, which see the token before the block."""
+
+    mask_id, vocab_size, block_size, max_length = WORDS, WORDS + 1, 2, 4
+    device = torch.device("cpu")
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        # [token before, first and second of the block, position, token]; the mask for none
+        self.table = torch.randn(4, 4, 4, 2, WORDS + 1, generator=generator) * 0.7
+        self.table[..., self.mask_id] = -torch.inf
+
+    def encode(self, tokens):
+        return list(tokens.split(2, dim=1))  # a context is any object: here a list of blocks
+
+    def empty_context(self, batch):
+        return []
+
+    def extend(self, context, tokens):
+        assert not torch.is_grad_enabled()
+        return [*context, tokens]
+
+    def logits(self, context, rows):
+        where = zip(rows.sequence.tolist(), rows.start.tolist(), strict=True)
+        before = [context[start // 2 - 1][i, 1] if start else self.mask_id for i, start in where]
+        seen = rows.tokens.where(rows.revealed, self.mask_id)
+        return self.table[torch.tensor(before), seen[:, 0], seen[:, 1]][rows.needed]
+
+    def log_probs(self, context, rows):
+        log_probs = self.logits(context, rows).log_softmax(dim=-1)
+        return log_probs.gather(1, rows.tokens[rows.needed][:, None])[:, 0]
+
+
+def block_probability(model, before, block, ways):
+    """Average over all ways to reveal the block, position by position."""
+    total = 0.0
+    for steps in ways:
+        product = 1.0
+        for position, token in enumerate(block):
+            visible = oracles.set_before(steps, position)
+            seen = [t if i in visible else model.mask_id for i, t in enumerate(block)]
+            logits = model.table[before, seen[0], seen[1], position].double()
+            product *= logits.softmax(dim=-1)[token].item()
+        total += product
+    return total / len(ways)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ways"), [(None, oracles.orders(2)), (2, oracles.assignments(2, 2))]
+)
+def test_a_model_of_ones_own_has_its_joint_distribution(steps, ways):
+    """Against all ways to reveal each block, summed without our lattice."""
+    model = TableModel()
+    assert isinstance(model, SamplingModel)
+    exact = torch.tensor(
+        [
+            block_probability(model, WORDS, (a, b), ways)
+            * block_probability(model, b, (c, d), ways)
+            for a, b, c, d in itertools.product(range(WORDS), repeat=4)
+        ],
+        dtype=torch.float64,
+    )
+    likelihoods = exact_probabilities(model, 4, steps)
+    torch.testing.assert_close(likelihoods, exact, atol=1e-6, rtol=0)
+    counts = frequencies(sample(model, NUM_DRAWS, 4, steps=steps, batch_size=5000))
+    assert chi_square_p_value(counts, exact) > 1e-4
+    blocks = exact.view(WORDS**2, WORDS**2)
+    independent = (blocks.sum(dim=1)[:, None] * blocks.sum(dim=0)).flatten()
+    assert chi_square_p_value(counts, independent) < 1e-9
+
+
+@pytest.mark.parametrize("lacking", ["empty_context", "extend", "logits", "device", "encode"])
+def test_a_model_that_cannot_be_sampled_is_named(lacking):
+    """As users see it: here the annotations are checked, and would speak first."""
+    members = {name: value for name, value in vars(TableModel).items() if name != lacking}
+    model = type("Unfit", (), members)()
+    message = r"model: expected one that can be sampled \(.*empty_context, extend.*got Unfit"
+    with pytest.raises(TypeError, match=message):
+        inspect.unwrap(sample_sequences)(model, 2, 4, seed=0)
 
 
 @pytest.mark.parametrize("steps", [None, 3, EqualChunks(2)])

@@ -73,7 +73,7 @@ def naive_table(network, tokens, sets, roles):
 @pytest.mark.parametrize("block_size", [1, 2, 4, 8, 16])
 def test_table_equals_naive_forward(block_size, plan):
     network = random_network(block_size)
-    model = BlockDiffusion(network.config, network.folded().frozen(), plan)
+    model = BlockDiffusion(network.config, network.fold().freeze(), plan)
     tokens, sets = random_tokens(2), some_sets(block_size)
     expected = naive_table(network, tokens, sets, block_roles(LENGTH, block_size, 0))
     for budget in (1, 3 * block_size, 1000) if plan is plan_grouped else (7 * block_size, 1000):
@@ -95,7 +95,7 @@ def test_prefixes_of_many_lengths_in_one_call_equal_naive_forward(block_size):
 @pytest.mark.parametrize("plan", [plan_grouped, plan_flex])
 def test_blocks_may_come_in_any_order(plan):
     network = random_network(4, length=80)
-    model = BlockDiffusion(network.config, network.folded().frozen(), plan)
+    model = BlockDiffusion(network.config, network.fold().freeze(), plan)
     tokens = random_tokens(2, 80)
     context = model.encode(tokens)
     block = torch.randperm(40, generator=torch.Generator().manual_seed(5))
@@ -112,7 +112,7 @@ def test_blocks_may_come_in_any_order(plan):
 )
 def test_ragged_and_given_positions_equal_naive_forward(length, block_size, num_given, plan):
     network = random_network(block_size)
-    model = BlockDiffusion(network.config, network.folded().frozen(), plan)
+    model = BlockDiffusion(network.config, network.fold().freeze(), plan)
     tokens, sets = random_tokens(2, length), some_sets(block_size)
     roles = block_roles(length, block_size, num_given)
     expected = naive_table(network, tokens, sets, roles)
@@ -139,7 +139,7 @@ def test_each_sequence_may_have_its_own_roles():
 @pytest.mark.parametrize("plan", [plan_grouped, plan_flex])
 def test_full_sequence_model_is_the_case_of_one_block(plan):
     network = random_network(LENGTH, cross_attn=False)
-    model = BlockDiffusion(network.config, network.folded().frozen(), plan)
+    model = BlockDiffusion(network.config, network.fold().freeze(), plan)
     tokens, sets = random_tokens(2), some_sets(LENGTH)
     expected = naive_table(network, tokens, sets, block_roles(LENGTH, LENGTH, 0))
     table = conditional_table(model, tokens, sets, token_budget=100)
@@ -152,7 +152,7 @@ def test_compiled_flex_attention_equals_grouped():
     """Several micro-batches of several key blocks, one of them padded: all of one shape."""
     network = random_network(4)
     tokens = random_tokens(2)
-    flex = BlockDiffusion(network.config, network.folded().frozen(), plan_compiled_flex)
+    flex = BlockDiffusion(network.config, network.fold().freeze(), plan_compiled_flex)
     table = conditional_table(flex, tokens, token_budget=400)  # 100 rows at a time, of 240
     grouped = conditional_table(BlockDiffusion.from_network(network), tokens)
     torch.testing.assert_close(table, grouped, atol=TOLERANCE, rtol=0)
@@ -341,7 +341,7 @@ def train_a_little(network, tokens, steps=30):
     size = network.config.block_size
     for _ in range(steps):
         hidden = torch.rand(tokens.shape, generator=generator) < 0.5
-        trunk = network.folded()
+        trunk = network.fold()
         x = trunk.embedding[tokens.masked_fill(hidden, network.config.mask_id)]
         x = x.view(-1, size, x.shape[-1])  # each block on its own: enough to learn order
         rotary = trunk.rotary(torch.arange(size))

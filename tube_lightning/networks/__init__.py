@@ -4,7 +4,12 @@ from tube_lightning.networks.arm import DiTARM, TransformersARM
 from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
-from tube_lightning.networks.protocols import AutoregressiveModel, BlockModel, NoisyRows
+from tube_lightning.networks.protocols import (
+    AutoregressiveModel,
+    BlockModel,
+    NoisyRows,
+    SamplingModel,
+)
 from tube_lightning.networks.tokens import check_tokens, check_vocabularies
 from tube_lightning.networks.trunk import ROTARY_BASE, Trunk
 
@@ -17,6 +22,7 @@ __all__ = [
     "DiTARM",
     "DiTConfig",
     "NoisyRows",
+    "SamplingModel",
     "TransformersARM",
     "Trunk",
     "check_tokens",

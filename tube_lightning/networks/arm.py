@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.tokens import check_tokens
@@ -44,7 +43,7 @@ class DiTARM(nn.Module):
     @classmethod
     def from_network(cls, network: DiT, dtype: torch.dtype = torch.float32) -> "DiTARM":
         """Fold a network's weights, with the trunk's matmuls in ``dtype``."""
-        return cls(network.config, network.eval().folded().frozen(dtype))
+        return cls(network.config, network.eval().fold().freeze(dtype))
 
     @property
     def vocab_size(self) -> int:
@@ -74,12 +73,8 @@ class DiTARM(nn.Module):
             mask_id=config.mask_id,
         )
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        rotary = trunk.rotary(torch.arange(inputs.shape[1], device=tokens.device))
-        x = trunk.embedding[inputs]  # [batch, length - 1, dim]
-        for layer in trunk.layers:
-            q, k, v = (rearrange(p, "b t h w -> b h t w") for p in layer.project(x, rotary))
-            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = layer.finish(x, rearrange(attended, "b h t w -> b t h w"))
+        positions = torch.arange(inputs.shape[1], device=tokens.device)
+        x = trunk.run(inputs, positions, lambda _, own: attend_densely(*own, causal=True))
         flat = token_log_probs(trunk.final_norm(x).flatten(0, 1), trunk.head, targets.flatten())
         log_probs = flat.view_as(targets)
         _check_finite(log_probs)
@@ -158,11 +153,11 @@ class TransformersARM(nn.Module):
         check_tokens(tokens, vocab_size=self.vocab_size, max_length=self.max_length)
         sequences = max(1, _MAX_LOGITS // (tokens.shape[1] * self.vocab_size))
         with torch.autocast(tokens.device.type, enabled=False):
-            log_probs = torch.cat([self._some_log_probs(some) for some in tokens.split(sequences)])
+            log_probs = torch.cat([self._score_some(some) for some in tokens.split(sequences)])
         _check_finite(log_probs)
         return log_probs
 
-    def _some_log_probs(self, tokens: Tensor) -> Tensor:
+    def _score_some(self, tokens: Tensor) -> Tensor:
         # the whole model: what follows the head (scales, soft caps) differs between models
         logits: Tensor = self.model(tokens, use_cache=False).logits[:, :-1].float()
         true = logits.gather(-1, tokens[:, 1:, None]).squeeze(-1)

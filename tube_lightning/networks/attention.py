@@ -38,7 +38,7 @@ def default_attention(device: torch.device) -> PlanAttention:
 
 def plan_grouped(rows: NoisyRows, clean_length: int) -> Attend:
     """Plan matmuls stretch by stretch: the rows of neighbouring blocks against one prefix."""
-    stretches = _stretches(rows, clean_length)
+    stretches = _cut_stretches(rows, clean_length)
 
     def attend(
         own: Projections,
@@ -77,7 +77,7 @@ class _Stretch(NamedTuple):
     """Which of the last tokens of that prefix are after a row's own."""
 
 
-def _stretches(rows: NoisyRows, clean_length: int) -> list[_Stretch]:
+def _cut_stretches(rows: NoisyRows, clean_length: int) -> list[_Stretch]:
     """Cut the rows where the sequence changes, and every ``_STRETCH`` tokens of it."""
     if rows.start.max() > clean_length:
         raise ValueError(f"rows.start: expected at most {clean_length} clean tokens before a row")
@@ -102,11 +102,11 @@ def plan_flex(rows: NoisyRows, clean_length: int) -> Attend:
 
 def plan_compiled_flex(rows: NoisyRows, clean_length: int) -> Attend:
     """Plan one ``flex_attention`` call over clean and own keys, compiled to one kernel."""
-    return _plan_flex(rows, clean_length, _compiled_flex())
+    return _plan_flex(rows, clean_length, _compile_flex())
 
 
 @lru_cache(maxsize=1)
-def _compiled_flex() -> Callable[..., Tensor]:
+def _compile_flex() -> Callable[..., Tensor]:
     return torch.compile(flex_attention)
 
 
@@ -127,8 +127,8 @@ def _plan_flex(rows: NoisyRows, clean_length: int, kernel: Callable[..., Tensor]
         queries, keys, values = (F.pad(p, (0, 0) * 3 + (0, padding)) for p in own)
         attended = kernel(
             rearrange(queries, "rows size heads width -> 1 heads (rows size) width"),
-            _joined(clean_keys, keys),
-            _joined(clean_values, values),
+            _line_up(clean_keys, keys),
+            _line_up(clean_values, values),
             block_mask=mask(len(clean_keys)),
         )
         attended = rearrange(
@@ -144,7 +144,7 @@ def _plan_flex(rows: NoisyRows, clean_length: int, kernel: Callable[..., Tensor]
         first_clean = sequence.clamp(min=0) * clean_length
         first_own = num_clean + torch.arange(num_rows + padding, device=device) * size
         return BlockMask.from_kv_blocks(
-            *_visited_blocks(
+            *_find_visited_blocks(
                 (first_clean, first_clean + start),
                 (first_own, first_own + size),
                 size=size,
@@ -161,7 +161,7 @@ def _plan_flex(rows: NoisyRows, clean_length: int, kernel: Callable[..., Tensor]
     return attend
 
 
-def _joined(
+def _line_up(
     clean: Float[Tensor, "batch clean heads width"], own: Float[Tensor, "rows size heads width"]
 ) -> Float[Tensor, "1 heads keys width"]:
     """Line up the clean keys (or values) of all sequences and those of the rows."""
@@ -169,7 +169,7 @@ def _joined(
     return rearrange(both, "keys heads width -> 1 heads keys width")
 
 
-def _visited_blocks(
+def _find_visited_blocks(
     *intervals: tuple[Int64[Tensor, " rows"], Int64[Tensor, " rows"]], size: int, num_keys: int
 ) -> tuple[Int32[Tensor, "1 1 blocks"], Int32[Tensor, "1 1 blocks key_blocks"]]:
     """Find the blocks of keys that each block of queries may see, from intervals of keys a row.

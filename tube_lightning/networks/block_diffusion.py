@@ -1,18 +1,19 @@
 """BD3-LM and MDLM as block models: the clean stream once, then only the noisy rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from einops import rearrange
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from tube_lightning.networks.attention import Attend, PlanAttention, default_attention
+from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.trunk import FrozenTrunk, Projections, Trunk, in_own_precision
+from tube_lightning.records import map_tensors
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,8 @@ class CleanContext:
         return self.keys[0].shape[1]
 
 
-def _attend(
-    queries: Float[Tensor, "rows size heads width"],
-    keys: Float[Tensor, "rows seen heads width"],
-    values: Float[Tensor, "rows seen heads width"],
-) -> Float[Tensor, "rows size heads width"]:
-    """Let the tokens of each row attend to all of its keys."""
-    q, k, v = (rearrange(p, "rows t h w -> rows h t w") for p in (queries, keys, values))
-    return rearrange(F.scaled_dot_product_attention(q, k, v), "rows h t w -> rows t h w")
+KeysAndValues = tuple[Tensor, Tensor]
+"""What the tokens of one layer may attend to, both [batch, seen, heads, width]."""
 
 
 def _attend_behind(
@@ -44,8 +39,17 @@ def _attend_behind(
     clean_values: Float[Tensor, "rows clean heads width"],
 ) -> Float[Tensor, "rows size heads width"]:
     """Let each row attend to itself and to all clean tokens of one sequence, the row's own."""
+    return attend_densely(own.queries, *_append_own(own, clean_keys, clean_values))
+
+
+def _append_own(
+    own: Projections,
+    clean_keys: Float[Tensor, "rows clean heads width"],
+    clean_values: Float[Tensor, "rows clean heads width"],
+) -> KeysAndValues:
+    """Put a row's own keys and values behind the clean ones."""
     keys = torch.cat([clean_keys, own.keys], dim=1)
-    return _attend(own.queries, keys, torch.cat([clean_values, own.values], dim=1))
+    return keys, torch.cat([clean_values, own.values], dim=1)
 
 
 class BlockDiffusion(nn.Module):
@@ -67,7 +71,7 @@ class BlockDiffusion(nn.Module):
     @classmethod
     def from_network(cls, network: DiT, dtype: torch.dtype = torch.float32) -> "BlockDiffusion":
         """Fold a network's weights, with the trunk's matmuls in ``dtype``."""
-        return cls(network.config, network.eval().folded().frozen(dtype))
+        return cls(network.config, network.eval().fold().freeze(dtype))
 
     @property
     def mask_id(self) -> int:
@@ -90,6 +94,11 @@ class BlockDiffusion(nn.Module):
         return self.config.model_length
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is, and expects tokens and rows."""
+        return self.trunk.embedding.device
+
+    @property
     def trunk(self) -> Trunk:
         """The network, on the device of this module."""
         return self.frozen.constants
@@ -97,23 +106,15 @@ class BlockDiffusion(nn.Module):
     @in_own_precision
     def encode(self, tokens: Int64[Tensor, "batch length"]) -> CleanContext:
         """Run the clean stream, block-causally, over all blocks that some row has before it."""
-        trunk, size = self.trunk, self.block_size
-        num_blocks_before = -(-tokens.shape[1] // size) - 1
-        tokens = tokens[:, : num_blocks_before * size]
+        num_blocks_before = -(-tokens.shape[1] // self.block_size) - 1
+        if num_blocks_before < 1:
+            return self.empty_context(len(tokens))
+        tokens = tokens[:, : num_blocks_before * self.block_size]
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        sees = (positions // size)[:, None] >= (positions // size)[None, :]
-        rotary = trunk.rotary(positions)
-        x = trunk.embedding[tokens]
-        keys, values = [], []
-        for index, layer in enumerate(trunk.layers):
-            projections = layer.project(x, rotary)
-            keys.append(projections.keys)
-            values.append(projections.values)
-            if index < len(trunk.layers) - 1 and tokens.numel():  # beyond is only read by rows
-                q, k, v = (rearrange(p, "b length h w -> b h length w") for p in projections)
-                attended = F.scaled_dot_product_attention(q, k, v, attn_mask=sees)
-                x = layer.finish(x, rearrange(attended, "b h length w -> b length h w"))
-        return CleanContext(tuple(keys), tuple(values))
+        block = positions // self.block_size
+        return self._read_clean(
+            tokens, positions, lambda _, own: (own.keys, own.values), block[:, None] >= block
+        )
 
     def empty_context(self, batch: int) -> CleanContext:
         """Return the context of sequences that have no clean tokens yet."""
@@ -125,25 +126,38 @@ class BlockDiffusion(nn.Module):
     @in_own_precision
     def extend(self, context: CleanContext, tokens: Int64[Tensor, "batch size"]) -> CleanContext:
         """Read one more clean block of every sequence: what ``encode`` gives, block by block."""
-        trunk, size = self.trunk, self.block_size
-        if tokens.shape != (len(context.keys[0]), size):
+        batch, size = len(context.keys[0]), self.block_size
+        if tokens.shape != (batch, size):
             raise ValueError(
-                f"tokens: expected a block of {size} for each of {len(context.keys[0])} sequences, "
+                f"tokens: expected a block of {size} for each of {batch} sequences, "
                 f"got shape {tuple(tokens.shape)}"
             )
-        rotary = trunk.rotary(context.length + torch.arange(size, device=tokens.device))
-        x = trunk.embedding[tokens]
-        all_keys, all_values = [], []
-        last = len(trunk.layers) - 1
-        for index, (layer, keys, values) in enumerate(
-            zip(trunk.layers, context.keys, context.values, strict=True)
-        ):
-            own = layer.project(x, rotary)
-            all_keys.append(torch.cat([keys, own.keys], dim=1))
-            all_values.append(torch.cat([values, own.values], dim=1))
-            if index < last:  # beyond is only read by rows
-                x = layer.finish(x, _attend(own.queries, all_keys[-1], all_values[-1]))
-        return CleanContext(tuple(all_keys), tuple(all_values))
+        return self._read_clean(
+            tokens,
+            context.length + torch.arange(size, device=tokens.device),
+            lambda number, own: _append_own(own, context.keys[number], context.values[number]),
+        )
+
+    def _read_clean(
+        self,
+        tokens: Int64[Tensor, "batch length"],
+        positions: Int64[Tensor, " length"],
+        collect: Callable[[int, Projections], KeysAndValues],
+        sees: Bool[Tensor, "length length"] | None = None,
+    ) -> CleanContext:
+        """Run clean tokens, each attending to what ``collect`` returns for its layer; keep that."""
+        layers: list[KeysAndValues] = []
+        num_layers = len(self.trunk.layers)
+
+        def attend(number: int, own: Projections) -> Tensor | None:
+            layers.append(collect(number, own))
+            if number == num_layers - 1:  # what follows is read by nobody
+                return None
+            return attend_densely(own.queries, *layers[-1], sees)
+
+        self.trunk.run(tokens, positions, attend)
+        keys, values = zip(*layers, strict=True)
+        return CleanContext(keys, values)
 
     @in_own_precision
     def log_probs(self, context: CleanContext, rows: NoisyRows) -> Float[Tensor, " needed"]:
@@ -160,10 +174,7 @@ class BlockDiffusion(nn.Module):
         if self.plan_attention is None and (rows.start == context.length).all():
             everyone = torch.arange(len(context.keys[0]), device=rows.sequence.device)
             if not torch.equal(rows.sequence, everyone):
-                context = CleanContext(
-                    tuple(keys[rows.sequence] for keys in context.keys),
-                    tuple(values[rows.sequence] for values in context.values),
-                )
+                context = map_tensors(lambda _, tensor: tensor[rows.sequence], context)
             return self.trunk.logits(self._predict(context, rows, _attend_behind))
         return self.trunk.logits(self._predict(context, rows, self._plan(context, rows)))
 
@@ -175,15 +186,10 @@ class BlockDiffusion(nn.Module):
         self, context: CleanContext, rows: NoisyRows, attend: Attend
     ) -> Float[Tensor, "needed dim"]:
         """Run the rows through the network; return its stream at the needed positions."""
-        trunk, device = self.trunk, rows.tokens.device
-        rotary = trunk.rotary(rows.start[:, None] + torch.arange(self.block_size, device=device))
-        x = trunk.embedding[rows.tokens.where(rows.revealed, self.mask_id)]  # [rows, size, dim]
-        last = len(trunk.layers) - 1
-        for index, (layer, keys, values) in enumerate(
-            zip(trunk.layers, context.keys, context.values, strict=True)
-        ):
-            attended = attend(layer.project(x, rotary), keys, values)
-            if index == last:  # from here on a token is on its own: go on with the needed ones
-                x, attended = x[rows.needed], attended[rows.needed]
-            x = layer.finish(x, attended)
-        return x
+        places = torch.arange(self.block_size, device=rows.tokens.device)
+        return self.trunk.run(
+            rows.tokens.where(rows.revealed, self.mask_id),
+            rows.start[:, None] + places,
+            lambda number, own: attend(own, context.keys[number], context.values[number]),
+            rows.needed,
+        )

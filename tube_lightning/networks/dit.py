@@ -2,7 +2,7 @@
 
 Parameters carry the published names, so a checkpoint's state dict is this module's. All supported
 models zero the noise level (no time conditioning), so the adaLN shift, scale and gate are
-constants: ``DiT.folded`` multiplies them into the norms and output projections, and what remains
+constants: ``DiT.fold`` multiplies them into the norms and output projections, and what remains
 is a plain pre-norm transformer of ``Layer`` records. Training folds anew at every step (the
 constants are learned); inference folds once.
 """
@@ -63,7 +63,7 @@ class DiTConfig:
         object.__setattr__(self, "mask_id", self.mask_id % self.vocab_size)
 
 
-def _linears(mlp: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:
+def _split_mlp(mlp: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:
     """Return the two linear maps around an activation."""
     first, _, last = cast("tuple[nn.Linear, nn.Module, nn.Linear]", tuple(mlp))
     return first, last
@@ -80,7 +80,7 @@ class _NoiseLevel(nn.Module):
 
     def at_zero(self) -> Float[Tensor, " cond"]:
         """Embed level zero: all cosines are one, all sines zero."""
-        weight = _linears(self.mlp)[0].weight
+        weight = _split_mlp(self.mlp)[0].weight
         half = torch.ones(FREQUENCY_DIM // 2, device=weight.device, dtype=weight.dtype)
         return F.silu(self.mlp(torch.cat([half, torch.zeros_like(half)])))
 
@@ -98,7 +98,7 @@ class _Embedding(nn.Module):
         nn.init.kaiming_uniform_(self.embedding, a=math.sqrt(5))
 
 
-def _modulation(cond_dim: int, width: int) -> nn.Linear:
+def _make_modulation(cond_dim: int, width: int) -> nn.Linear:
     """Make a modulation that starts at zero: no shift, no scale, closed gates."""
     linear = nn.Linear(cond_dim, width)
     nn.init.zeros_(linear.weight)
@@ -120,16 +120,16 @@ class _Block(nn.Module):
             nn.Linear(MLP_RATIO * dim, dim),
         )
         if config.adaln:
-            self.adaLN_modulation = _modulation(config.cond_dim, 6 * dim)
+            self.adaLN_modulation = _make_modulation(config.cond_dim, 6 * dim)
 
-    def folded(self, condition: Tensor | None, n_heads: int, dropout: float) -> Layer:
+    def fold(self, condition: Tensor | None, n_heads: int, dropout: float) -> Layer:
         """Multiply the modulation (eq. adaLN of DiT, Peebles and Xie 2023) into the weights."""
         zero = torch.zeros_like(self.norm1.weight)
         parts = [zero, zero, zero + 1, zero, zero, zero + 1]
         if condition is not None:
             parts = list(self.adaLN_modulation(condition).chunk(6))
         shift1, scale1, gate1, shift2, scale2, gate2 = parts
-        mlp_in, mlp_out = _linears(self.mlp)
+        mlp_in, mlp_out = _split_mlp(self.mlp)
         return Layer(
             norm1=(self.norm1.weight * (1 + scale1), shift1),
             qkv=self.attn_qkv.weight,
@@ -151,7 +151,7 @@ class _OutputLayer(nn.Module):
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         if config.adaln:
-            self.adaLN_modulation = _modulation(config.cond_dim, 2 * dim)
+            self.adaLN_modulation = _make_modulation(config.cond_dim, 2 * dim)
 
 
 class DiT(nn.Module):
@@ -166,7 +166,7 @@ class DiT(nn.Module):
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.n_blocks))
         self.output_layer = _OutputLayer(config)
 
-    def folded(self) -> Trunk:
+    def fold(self) -> Trunk:
         """Fold the constant modulation into a trunk; differentiable."""
         config, condition = self.config, None
         weight = self.output_layer.norm_final.weight
@@ -181,7 +181,7 @@ class DiT(nn.Module):
         return Trunk(
             embedding=self.vocab_embed.embedding,
             layers=tuple(
-                block.folded(condition, config.n_heads, dropout)
+                block.fold(condition, config.n_heads, dropout)
                 for block in self.blocks
                 if isinstance(block, _Block)
             ),

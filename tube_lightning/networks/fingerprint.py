@@ -1,14 +1,14 @@
 """What a model computes with, to tell whether two runs used the same one."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from tube_lightning.networks.trunk import HasTrunk, Layer, Trunk
+from tube_lightning.networks.trunk import HasTrunk
+from tube_lightning.records import named_tensors
 
 _SIZES = ("block_size", "mask_id", "vocab_size", "max_length")
 
@@ -35,7 +35,7 @@ def weights_sha256(model: object) -> str | None:
     if isinstance(own, str):
         return hashlib.sha256(own.encode()).hexdigest()
     if isinstance(model, HasTrunk):
-        tensors = list(_tensors(model.trunk))
+        tensors = [tensor for _, tensor in named_tensors(model.trunk)]
     elif isinstance(model, nn.Module):
         tensors = [*model.parameters(), *model.buffers()]
     else:
@@ -44,11 +44,3 @@ def weights_sha256(model: object) -> str | None:
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest() if tensors else None
-
-
-def _tensors(node: object) -> Iterator[Tensor]:
-    if isinstance(node, Tensor):
-        yield node
-    elif isinstance(node, Trunk | Layer | tuple):
-        for item in node if isinstance(node, tuple) else vars(node).values():
-            yield from _tensors(item)

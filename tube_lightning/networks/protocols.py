@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -60,6 +61,37 @@ class BlockModel(Protocol[C]):
 
     def log_probs(self, context: C, rows: NoisyRows) -> Float[Tensor, " needed"]:
         """Return the log-probability of the true token at each needed position, in row order."""
+        ...
+
+
+@runtime_checkable
+class SamplingModel(BlockModel[C], Protocol[C]):
+    """A block model that sequences can be drawn from, one block after the other.
+
+    Blocks read one by one make the context that ``encode`` makes of them at once, and ``logits``
+    are those of ``log_probs``: then samples have the distribution whose likelihood is computed.
+    A context is the model's own business; gradients are never asked for.
+    """
+
+    @property
+    def device(self) -> torch.device:
+        """Where it expects tokens and rows."""
+        ...
+
+    def empty_context(self, batch: int) -> C:
+        """Return the context of ``batch`` sequences that have no clean tokens yet."""
+        ...
+
+    def extend(self, context: C, tokens: Int64[Tensor, "batch size"]) -> C:
+        """Read one more clean block of every sequence; ``context`` itself stays as it was."""
+        ...
+
+    def logits(self, context: C, rows: NoisyRows) -> Float[Tensor, "needed vocab"]:
+        """Return the logits of all tokens at each needed position, in row order.
+
+        The mask token's is -inf. A sampler's rows stand at the end of the context, at most one for
+        each sequence, in order; positions that are not drawn yet hold the mask id.
+        """
         ...
 
 

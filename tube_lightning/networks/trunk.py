@@ -1,44 +1,25 @@
 """The network as inference sees it: a plain pre-norm transformer, its modulation folded in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
-from typing import (
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    cast,
-    runtime_checkable,
-)
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-ROTARY_BASE = 10_000
+from tube_lightning.records import map_tensors
 
+ROTARY_BASE = 10_000
+_MATMULS = frozenset(("qkv", "out", "mlp_in", "mlp_out"))
+"""Fields of a layer that are weights and biases of its matmuls."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound="HasTrunk")
 P = ParamSpec("P")
-
-
-def _mapped(fn: Callable[[str, Tensor], Tensor], node: T, name: str = "") -> T:
-    """Apply ``fn`` to every tensor of nested records and tuples, with the name of its field."""
-    result: Any = node
-    if isinstance(node, Tensor):
-        result = fn(name, node)
-    elif isinstance(node, tuple):
-        result = tuple(_mapped(fn, item, name) for item in node)
-    elif is_dataclass(node) and not isinstance(node, type):
-        names = [field.name for field in fields(node)]
-        result = replace(node, **{n: _mapped(fn, getattr(node, n), n) for n in names})
-    return cast("T", result)
 
 
 class Projections(NamedTuple):
@@ -47,6 +28,10 @@ class Projections(NamedTuple):
     queries: Float[Tensor, "*tokens heads width"]
     keys: Float[Tensor, "*tokens heads width"]
     values: Float[Tensor, "*tokens heads width"]
+
+
+AttendInLayer = Callable[[int, Projections], Tensor | None]
+"""(number of the layer, projections) -> what each token attended to; None if nobody reads on."""
 
 
 class Rotary(NamedTuple):
@@ -119,18 +104,18 @@ class Trunk:
     head: tuple[Tensor, Tensor]
     n_heads: int
 
-    def frozen(self, dtype: torch.dtype = torch.float32) -> "Trunk":
+    def freeze(self, dtype: torch.dtype = torch.float32) -> "Trunk":
         """Detach from the parameters, with the layers' matmuls in ``dtype`` and the rest fp32."""
 
-        def in_dtype(name: str, tensor: Tensor) -> Tensor:
-            matmul = name in ("qkv", "out", "mlp_in", "mlp_out")
+        def convert(path: str, tensor: Tensor) -> Tensor:
+            matmul = not _MATMULS.isdisjoint(path.split("."))
             return tensor.detach().to(dtype if matmul else torch.float32).contiguous()
 
-        return _mapped(in_dtype, self)
+        return map_tensors(convert, self)
 
-    def moved(self, device: torch.device) -> "Trunk":
+    def to(self, device: torch.device) -> "Trunk":
         """Return the trunk on a device."""
-        return _mapped(lambda _, tensor: tensor.to(device), self)
+        return map_tensors(lambda _, tensor: tensor.to(device), self)
 
     def rotary(self, positions: Int64[Tensor, "*positions"]) -> Rotary:
         """Return the rotations of some positions (base 10,000), in the trunk's dtype."""
@@ -139,6 +124,30 @@ class Trunk:
         angles = positions[..., None, None].float() / ROTARY_BASE**exponent
         dtype = self.layers[0].qkv.dtype
         return Rotary(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def run(
+        self,
+        tokens: Int64[Tensor, "*tokens"],
+        positions: Int64[Tensor, "*positions"],
+        attend: AttendInLayer,
+        needed: Bool[Tensor, "*tokens"] | None = None,
+    ) -> Float[Tensor, "*selected dim"]:
+        """Embed tokens and run them through the layers; return their stream.
+
+        ``attend`` is called once a layer, in order; where it returns None the stream ends as it is.
+        After the last attention each token is on its own: only ``needed`` ones go on, in their
+        order, as one axis. Differentiable.
+        """
+        x, rotary = F.embedding(tokens, self.embedding), self.rotary(positions)
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            attended = attend(number, layer.project(x, rotary))
+            if attended is None:
+                break
+            if number == last and needed is not None:
+                x, attended = x[needed], attended[needed]
+            x = layer.finish(x, attended)
+        return x
 
     def final_norm(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens dim"]:
         """Normalise the stream for the head."""
@@ -184,5 +193,5 @@ class FrozenTrunk(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FrozenTrunk":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.constants = self.constants.moved(fn(self.constants.embedding[:0]).device)
+        self.constants = self.constants.to(fn(self.constants.embedding[:0]).device)
         return self

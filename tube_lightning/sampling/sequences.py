@@ -8,23 +8,25 @@ whatever its batch, its neighbours and its device, up to rounding in the network
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.networks import BlockDiffusion, NoisyRows, check_tokens
-from tube_lightning.networks.block_diffusion import CleanContext
+from tube_lightning.networks import NoisyRows, SamplingModel, check_tokens
 from tube_lightning.orderings import Role, Steps, block_roles, reveal_steps, reveal_times
 from tube_lightning.orderings.steps import ALREADY, NEVER
 from tube_lightning.sampling.token_draws import draw_tokens, token_uniforms
 
+C = TypeVar("C")
+PredictRows = Callable[[NoisyRows], Float[Tensor, "needed vocab"]]
 DrawTokens = Callable[[Float[Tensor, "tokens vocab"], Float64[Tensor, " tokens"]], Tensor]
 
 
 def sample_sequences(
-    model: BlockDiffusion,
+    model: SamplingModel[C],
     num_sequences: int,
     length: int,
     *,
@@ -45,6 +47,7 @@ def sample_sequences(
     At ``temperature`` 1 and ``nucleus`` 1 (top-p) the distribution is the one whose likelihood
     ``tube_lightning.lattice`` computes. ``on_tokens`` hears of each batch of tokens that is done.
     """
+    _check_model(model)
     for name, value in (("num_sequences", num_sequences), ("batch_size", batch_size)):
         if value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
@@ -55,7 +58,7 @@ def sample_sequences(
     _check_options(model, length, prompt, steps, temperature, nucleus)
     roles = block_roles(length, model.block_size, num_given)
     draw = partial(draw_tokens, temperature=temperature, nucleus=nucleus)
-    device, end = model.trunk.embedding.device, first_sequence + num_sequences
+    device, end = model.device, first_sequence + num_sequences
 
     def batches() -> Iterator[Int64[Tensor, "batch length"]]:
         for first in range(first_sequence, end, batch_size):
@@ -63,7 +66,7 @@ def sample_sequences(
             tokens = torch.full((len(sequences), roles.numel()), model.mask_id, device=device)
             if prompt is not None:
                 tokens[:, :num_given] = prompt.to(device)
-            rounds = _rounds(seed, sequences, steps, roles).to(device)
+            rounds = _draw_rounds(seed, sequences, steps, roles).to(device)
             uniforms = token_uniforms(seed, sequences, roles).to(device)
             for block in _fill_blocks(model, tokens, rounds, uniforms, draw, first):
                 if on_tokens is not None:
@@ -73,8 +76,17 @@ def sample_sequences(
     return batches()
 
 
+def _check_model(model: object) -> None:
+    """Refuse what cannot be sampled, and say what it takes."""
+    if not isinstance(model, SamplingModel):
+        raise TypeError(
+            "model: expected one that can be sampled (a BlockModel with empty_context, extend, "
+            f"logits and device), got {type(model).__name__}"
+        )
+
+
 def _check_options(
-    model: BlockDiffusion,
+    model: SamplingModel[Any],
     length: int,
     prompt: Int64[Tensor, " given"] | None,
     steps: Steps,
@@ -98,7 +110,7 @@ def _check_options(
         raise ValueError(f"nucleus: expected a probability above 0 and up to 1, got {nucleus}")
 
 
-def _rounds(
+def _draw_rounds(
     seed: int, sequences: Sequence[int], steps: Steps, roles: Int64[Tensor, "blocks size"]
 ) -> Int64[Tensor, "batch blocks size"]:
     """Draw reveal steps, and number those of a block that reveal something from 0.
@@ -116,7 +128,7 @@ def _rounds(
 
 
 def _fill_blocks(
-    model: BlockDiffusion,
+    model: SamplingModel[C],
     tokens: Int64[Tensor, "batch padded"],
     rounds: Int64[Tensor, "batch blocks size"],
     uniforms: Float64[Tensor, "batch blocks size"],
@@ -127,38 +139,40 @@ def _fill_blocks(
     num_blocks, size = rounds.shape[1:]
     context = model.empty_context(len(tokens))
     for block in range(num_blocks):
-        here = tokens[:, block * size : (block + 1) * size]
+        start, predict = block * size, partial(model.logits, context)
+        here = tokens[:, start : start + size]
         _fill_block(
-            model, context, here, rounds[:, block], uniforms[:, block], draw, first_sequence
+            predict, start, here, rounds[:, block], uniforms[:, block], draw, first_sequence
         )
         if block < num_blocks - 1:
-            context = model.extend(context, here)
+            with torch.no_grad():
+                context = model.extend(context, here)
         yield block
 
 
 @torch.inference_mode()
 def _fill_block(
-    model: BlockDiffusion,
-    context: CleanContext,
+    predict: PredictRows,
+    start: int,
     tokens: Int64[Tensor, "batch size"],
     rounds: Int64[Tensor, "batch size"],
     uniforms: Float64[Tensor, "batch size"],
     draw: DrawTokens,
     first_sequence: int,
 ) -> None:
-    """Draw one block of each sequence in place, round by round."""
+    """Draw the block at ``start`` of each sequence in place, round by round."""
     num_rounds = int(rounds.masked_fill(rounds == NEVER, ALREADY).max()) + 1
     for index in range(num_rounds):
         some = torch.nonzero((rounds == index).any(dim=1))[:, 0]
         now = rounds[some] == index
         rows = NoisyRows(
             sequence=some,
-            start=torch.full_like(some, context.length),
+            start=torch.full_like(some, start),
             tokens=tokens[some],
             revealed=rounds[some] < index,
             needed=now,
         )
-        logits = model.logits(context, rows)
+        logits = predict(rows)
         _refuse_non_finite(logits, rows, first_sequence)
         tokens[some] = rows.tokens.masked_scatter(now, draw(logits, uniforms[some][now]))
 

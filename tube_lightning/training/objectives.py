@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange, repeat
-from jaxtyping import Bool, Float, Int64
+from einops import repeat
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from tube_lightning.networks import DiT
+from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.trunk import Trunk
 
 
@@ -55,11 +56,11 @@ def nelbo(
     hidden = torch.rand(tokens.shape, generator=generator, device=generator.device) < times
     hidden[:, 0] = False
     noisy = tokens.masked_fill(hidden, config.mask_id)
-    trunk = network.folded()
+    trunk = network.fold()
     stream = (
-        _two_streams(trunk, noisy, tokens, config.block_size)
+        _run_two_streams(trunk, noisy, tokens, config.block_size)
         if config.cross_attn
-        else _one_stream(trunk, noisy, causal=False)
+        else _run_one_stream(trunk, noisy, causal=False)
     )
     logits = trunk.logits(stream[hidden])
     nats = F.cross_entropy(logits, tokens[hidden], reduction="none")
@@ -70,8 +71,8 @@ def negative_log_likelihood(
     network: DiT, tokens: Int64[Tensor, "batch length"], generator: torch.Generator
 ) -> Cost:
     """Return the exact cost of each token given those before; nothing is drawn."""
-    trunk = network.folded()
-    logits = trunk.logits(_one_stream(trunk, tokens, causal=True)[:, :-1])
+    trunk = network.fold()
+    logits = trunk.logits(_run_one_stream(trunk, tokens, causal=True)[:, :-1])
     nats = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
     return Cost(nats, tokens[:, 1:].numel())
 
@@ -87,14 +88,14 @@ def antithetic_uniform(count: int, generator: torch.Generator) -> Float[Tensor, 
     return ((strata + offset) / count).clamp(max=1 - 2**-24)
 
 
-def _one_stream(
+def _run_one_stream(
     trunk: Trunk, tokens: Int64[Tensor, "batch length"], *, causal: bool
 ) -> Float[Tensor, "batch length dim"]:
     positions = torch.arange(tokens.shape[1], device=tokens.device)
-    return _layers(trunk, tokens, positions, mask=None, causal=causal)
+    return trunk.run(tokens, positions, lambda _, own: attend_densely(*own, causal=causal))
 
 
-def _two_streams(
+def _run_two_streams(
     trunk: Trunk,
     noisy: Int64[Tensor, "batch length"],
     clean: Int64[Tensor, "batch length"],
@@ -105,28 +106,12 @@ def _two_streams(
     positions = torch.arange(length, device=clean.device)
     block = positions // block_size
     same, before = block[:, None] == block, block[:, None] > block
-    mask = torch.cat(
+    sees = torch.cat(
         [
             torch.cat([same, before], dim=1),
             torch.cat([torch.zeros_like(same), same | before], dim=1),
         ]
     )
     both = torch.cat([noisy, clean], dim=1)
-    return _layers(trunk, both, positions.repeat(2), mask, causal=False)[:, :length]
-
-
-def _layers(
-    trunk: Trunk,
-    tokens: Int64[Tensor, "batch length"],
-    positions: Int64[Tensor, " length"],
-    mask: Bool[Tensor, "length length"] | None,
-    *,
-    causal: bool,
-) -> Float[Tensor, "batch length dim"]:
-    x, rotary = F.embedding(tokens, trunk.embedding), trunk.rotary(positions)
-    for layer in trunk.layers:
-        projections = layer.project(x, rotary)
-        q, k, v = (rearrange(p, "b length h w -> b h length w") for p in projections)
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
-        x = layer.finish(x, rearrange(attended, "b h length w -> b length h w"))
-    return x
+    stream = trunk.run(both, positions.repeat(2), lambda _, own: attend_densely(*own, sees))
+    return stream[:, :length]
