@@ -10,14 +10,9 @@ SCORES_DEPEND_ON = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_s
 @hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
 def main(config: DictConfig) -> None:
     """Instantiate the parts and evaluate."""
-    from tube_lightning.cluster import check_processes  # slow to import: not for --help
-    from tube_lightning.evaluator import (
-        Checkpoint,
-        companion,
-        errors_in_a_line,
-        quiet_lightning,
-        run_evaluation,
-    )
+    from tube_lightning.checkpoints import Checkpoint, companion  # slow to import: not for --help
+    from tube_lightning.cluster import check_processes
+    from tube_lightning.evaluator import errors_in_a_line, quiet_lightning, run_evaluation
     from tube_lightning.metrics import EstimatorSettings
 
     values = OmegaConf.to_container(config, resolve=True)

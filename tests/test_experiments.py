@@ -11,8 +11,8 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from tube_lightning.checkpoints import Checkpoint, companion
 from tube_lightning.data import CORPORA
-from tube_lightning.evaluator import Checkpoint, companion
 from tube_lightning.metrics import EstimatorSettings
 from tube_lightning.report.paper_tables import PAPER_TABLES
 

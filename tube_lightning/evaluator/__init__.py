@@ -2,14 +2,12 @@
 
 from tube_lightning.evaluator.batches import EvaluationBatches, EvaluationData, TokenBatch
 from tube_lightning.evaluator.block_scores import score_batch
-from tube_lightning.evaluator.checkpoint import Checkpoint, companion
 from tube_lightning.evaluator.live import LiveValues, errors_in_a_line, quiet_lightning
 from tube_lightning.evaluator.module import LikelihoodEvaluation
 from tube_lightning.evaluator.plan import Plan, Protocol
 from tube_lightning.evaluator.run import run_evaluation, score_and_report
 
 __all__ = [
-    "Checkpoint",
     "EvaluationBatches",
     "EvaluationData",
     "LikelihoodEvaluation",
@@ -17,7 +15,6 @@ __all__ = [
     "Plan",
     "Protocol",
     "TokenBatch",
-    "companion",
     "errors_in_a_line",
     "quiet_lightning",
     "run_evaluation",

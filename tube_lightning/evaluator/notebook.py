@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import lightning
 import numpy as np
 import torch
 from torch import Tensor
 
-from tube_lightning.checkpoints.sources import Source
+from tube_lightning.checkpoints import Source, load_arm, load_block_model
 from tube_lightning.data import TokenSequences
-from tube_lightning.evaluator.checkpoint import Checkpoint
 from tube_lightning.evaluator.live import LiveValues, quiet_lightning
 from tube_lightning.evaluator.plan import Protocol
 from tube_lightning.evaluator.run import Models, score_and_report
@@ -64,9 +63,9 @@ def evaluate(
     }
 
     def load() -> Models:
-        network: Any = Checkpoint(str(model)).load_block_model() if _is_source(model) else model
+        network: Any = load_block_model(model) if _is_source(model) else model
         arms: dict[str, Any] = {
-            name: Checkpoint(str(value)).load_arm() if _is_source(value) else value
+            name: load_arm(value) if _is_source(value) else value
             for name, value in (("arm", arm), ("arm_ft", arm_ft))
             if value is not None
         }
@@ -95,7 +94,7 @@ def evaluate(
     return results
 
 
-def _is_source(model: object) -> bool:
+def _is_source(model: object) -> TypeGuard[Source]:
     return isinstance(model, str | PathLike)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import lightning
 from rich.console import Console
 
+from tube_lightning.checkpoints import Checkpoint
 from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator.batches import EvaluationData
-from tube_lightning.evaluator.checkpoint import Checkpoint
 from tube_lightning.evaluator.compatibility import check_models
 from tube_lightning.evaluator.module import LikelihoodEvaluation
 from tube_lightning.evaluator.plan import Protocol
@@ -69,7 +69,7 @@ def run_evaluation(
     known = model.sizes()
     length = known.length if length is None else length
     if length is None:
-        raise ValueError(f"length: {model.checkpoint} does not tell it: give length=...")
+        raise ValueError(f"length: {model} does not tell it: give length=...")
     if known.length is not None and length > known.length:
         raise ValueError(f"length: expected at most {known.length}, the model's, got {length}")
     if paper_table is not None:
@@ -80,7 +80,7 @@ def run_evaluation(
         max_sequences=None if num_batches is None else num_batches * batch_size,
     )
     arms = {"arm": arm, "arm_ft": arm_ft}
-    named = {name: {"checkpoint": c.checkpoint} for name, c in arms.items() if c is not None}
+    named = {name: {"checkpoint": str(c)} for name, c in arms.items() if c is not None}
 
     def load() -> Models:
         network = model.load_block_model()
@@ -96,7 +96,7 @@ def run_evaluation(
         directory=Path(output_dir).expanduser(),
         batch_size=batch_size,
         settings={**settings, "length": length},
-        about={"model": {"checkpoint": model.checkpoint}, **named, "paper_table": paper_table},
+        about={"model": {"checkpoint": str(model)}, **named, "paper_table": paper_table},
     )
 
 
