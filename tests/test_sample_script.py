@@ -63,7 +63,13 @@ def run(folder, *options, fails=False):
 
 def write(checkpoint, output, **changes):
     """The same in this process, with the defaults of the configuration."""
-    options = {"tokenizer": "byte", "num_sequences": 6, "first_sequence": 0, "length": None}
+    options = {
+        "plugin": None,
+        "tokenizer": "byte",
+        "num_sequences": 6,
+        "first_sequence": 0,
+        "length": None,
+    }
     options |= {"steps": None, "equal_chunks": False, "temperature": 1.0, "nucleus": 1.0, "seed": 0}
     options |= {"batch_size": 4, "device": "cpu", "overwrite": False}
     write_samples(**options | {"checkpoint": str(checkpoint), "output": str(output)} | changes)
