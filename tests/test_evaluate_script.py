@@ -222,6 +222,13 @@ def test_help_lists_groups_and_options():
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for group in ("data: ag_news", "protocol: default, paper", "logger: csv, wandb"):
         assert group in out
-    options = ["model.checkpoint", "arm.checkpoint", "output_dir", "trainer.devices", "batch_size"]
+    options = [
+        "model.checkpoint",
+        "model.plugin",
+        "arm.checkpoint",
+        "output_dir",
+        "trainer.devices",
+        "batch_size",
+    ]
     for option in [*options, "protocol.num_orderings", "protocol.nfe", "logger", "seed"]:
         assert f"  {option}=" in out

@@ -84,7 +84,7 @@ def _find_own(plugin: str | None) -> list[Family]:
     module = import_plugin(plugin)
     families = [value for value in vars(module).values() if isinstance(value, Family)]
     if not families:
-        raise ValueError(f"plugin: expected a Family in {plugin} ({module.__file__}), found none")
+        raise ValueError(f"plugin: expected a Family in {module}, found none")
     return families
 
 

@@ -23,10 +23,10 @@ def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"plugin: {path}: no such file")
     module = _import_name(path.stem, path.parent)
-    if Path(module.__file__ or "").resolve() != path:
+    found = getattr(module, "__file__", None) or "a part of Python"
+    if Path(found).resolve() != path:
         raise ValueError(
-            f"plugin: expected a name that no other module has, got {path}: {path.stem} is "
-            f"{module.__file__ or 'a part of Python'}"
+            f"plugin: expected a name that no other module has, got {path}: {path.stem} is {found}"
         )
     return module
 
