@@ -1,6 +1,6 @@
 """From a checkpoint's ``config.json`` to the family that reads it."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 
@@ -41,10 +41,8 @@ def expect_family(checkpoint: Checkpoint) -> Family:
     if family is not None:
         return family
     known = [*_find_own(checkpoint.plugin), *BUILT_IN, *_find_installed()]
-    types, architectures = (
-        " or ".join(chain.from_iterable(names))
-        for names in ([f.model_types for f in known], [f.architectures for f in known])
-    )
+    types = " or ".join(name for family in known for name in family.model_types)
+    architectures = " or ".join(name for family in known for name in family.architectures)
     also = f", or architectures {architectures}," if architectures else ""
     raise ValueError(
         f"{checkpoint}: expected model_type {types}{also} in {CONFIG_FILE}, got "
@@ -62,9 +60,8 @@ def load_causal_lm(checkpoint: Checkpoint) -> TransformersARM:
     )
 
 
-def _choose(families: Iterable[Family], checkpoint: Checkpoint) -> Family | None:
+def _choose(families: Sequence[Family], checkpoint: Checkpoint) -> Family | None:
     """Return the first that names an architecture of the checkpoint, or else its type."""
-    families = tuple(families)
     architectures = _read_architectures(checkpoint)
     model_type = checkpoint.config.get("model_type")
     by_architecture = (f for f in families if any(a in f.architectures for a in architectures))
