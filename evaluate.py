@@ -14,8 +14,8 @@ ConfigStore.instance().store("estimators", {"estimators": dict(EstimatorSettings
 @hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
 def main(config: DictConfig) -> None:
     """Instantiate the parts and evaluate."""
-    from tube_lightning.cluster import check_processes  # slow to import: not for --help
-    from tube_lightning.evaluator.checkpoint import Checkpoint, companion
+    from tube_lightning.checkpoints import Checkpoint, companion  # slow to import: not for --help
+    from tube_lightning.cluster import check_processes
     from tube_lightning.pipeline import errors_in_a_line, quiet_lightning, run_evaluation
 
     values = OmegaConf.to_container(config, resolve=True)

@@ -19,8 +19,7 @@ from rich.progress import track
 
 from benchmarks.demo_models import make_estimator, trained_folder
 from tube_lightning import demo
-from tube_lightning.checkpoints import read_checkpoint, save_checkpoint
-from tube_lightning.checkpoints.published import WEIGHTS_FILE
+from tube_lightning.checkpoints import WEIGHTS_FILE, read_checkpoint, save_checkpoint
 from tube_lightning.data import ByteTokenizer
 from tube_lightning.demo import DEMO_CHECKPOINTS
 

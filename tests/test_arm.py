@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from tube_lightning.checkpoints.loading import load_arm, load_block_model
+from tube_lightning.checkpoints import load_arm, load_block_model
 from tube_lightning.networks.arm import DiTARM, TransformersARM
 from tube_lightning.networks.protocols import AutoregressiveModel
 from tube_lightning.networks.tokens import check_tokens

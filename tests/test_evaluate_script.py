@@ -51,6 +51,13 @@ def finite(node):
             yield (key,), value
 
 
+def last_point(directory):
+    """The last point of the live curves."""
+    with (directory / "logs" / "version_0" / "metrics.csv").open() as file:
+        *_, last = csv.DictReader(file)
+    return {name: float(value) for name, value in last.items()}
+
+
 def assert_each_sequence_once(directory):
     columns = ["sequence", "block"]
     tables = [pq.read_table(path, columns=columns) for path in (directory / "scores").iterdir()]
@@ -91,6 +98,22 @@ def test_more_processes_give_the_same_numbers(folder, options, whole, devices):
     assert out.count("AO-ARM") == whole[1].count("AO-ARM")
     assert without_bar(err) == []
     assert err.count("scoring ") == whole[2].count("scoring ")
+
+
+@pytest.mark.slow
+def test_spawned_processes_give_the_same_numbers(folder, options, whole):
+    """Everything goes to them by pickles: module, metrics, plan, callbacks."""
+    spawned = ["output_dir=spawned", "trainer.strategy=ddp_spawn", "trainer.devices=2"]
+    _, err = run(folder, *options, *spawned)
+    assert values(folder / "spawned") == values(whole[0])
+    assert_each_sequence_once(folder / "spawned")
+    curves = [
+        (d / "logs" / "version_0" / "metrics.csv").open() for d in (whole[0], folder / "spawned")
+    ]
+    ours, theirs = (list(csv.DictReader(file))[-1] for file in curves)
+    for name, value in theirs.items():
+        assert float(ours[name]) == pytest.approx(float(value), rel=1e-12)
+    assert "Traceback" not in err
 
 
 @pytest.mark.slow
@@ -238,6 +261,13 @@ def test_help_lists_groups_and_options():
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for group in ("data: ag_news", "protocol: default, paper", "logger: csv, wandb"):
         assert group in out
-    options = ["model.checkpoint", "arm.checkpoint", "output_dir", "trainer.devices", "batch_size"]
+    options = [
+        "model.checkpoint",
+        "model.plugin",
+        "arm.checkpoint",
+        "output_dir",
+        "trainer.devices",
+        "batch_size",
+    ]
     for option in [*options, "protocol.num_orderings", "protocol.nfe", "logger", "seed"]:
         assert f"  {option}=" in out

@@ -12,9 +12,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.checkpoints import Checkpoint, companion
 from tube_lightning.data import CORPORA
 from tube_lightning.evaluator import Plan
-from tube_lightning.evaluator.checkpoint import Checkpoint, companion
 from tube_lightning.report.paper_tables import PAPER_TABLES
 
 CONFIGS = Path(__file__).parent.parent / "configs"

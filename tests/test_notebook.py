@@ -52,6 +52,15 @@ def test_paths_arrays_and_lists_are_what_objects_and_tensors_are():
         assert got["arm"] == loaded["arm"]
 
 
+def test_demo_names_are_checkpoints():
+    tokens = [[0, *b"a list"]]
+    got = evaluate("demo:bd3lm_l8", tokens, arm="demo:arm", protocol=QUICK, show=False)
+    model, arm = load_block_model("demo:bd3lm_l8"), load_arm("demo:arm")
+    assert got["regimes"] == evaluate(model, tokens, protocol=QUICK, arm=arm, show=False)["regimes"]
+    expected = arm.token_log_probs(torch.tensor(tokens)).double().mean().item()
+    assert got["arm"]["nats_per_token"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("tokens", [IDS[0], [IDS]])
 def test_tokens_have_two_axes(tokens):
     with pytest.raises(ValueError, match=r"tokens: expected \[sequences, length\], got shape"):

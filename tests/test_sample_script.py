@@ -63,7 +63,13 @@ def run(folder, *options, fails=False):
 
 def write(checkpoint, output, **changes):
     """The same in this process, with the defaults of the configuration."""
-    options = {"tokenizer": "byte", "num_sequences": 6, "first_sequence": 0, "length": None}
+    options = {
+        "plugin": None,
+        "tokenizer": "byte",
+        "num_sequences": 6,
+        "first_sequence": 0,
+        "length": None,
+    }
     options |= {"steps": None, "equal_chunks": False, "temperature": 1.0, "nucleus": 1.0, "seed": 0}
     options |= {"batch_size": 4, "device": "cpu", "overwrite": False}
     write_samples(**options | {"checkpoint": str(checkpoint), "output": str(output)} | changes)
@@ -97,6 +103,16 @@ def test_parquet(checkpoint, tmp_path):
     assert torch.equal(token_sequences(path, vocab_size=257).tokens, tokens)  # what train.py reads
 
 
+def test_demo_names(tmp_path):
+    options = {"num_sequences": 2, "length": 16, "steps": 2}
+    run(tmp_path, "checkpoint=demo:bd3lm_l8", *(f"{name}={n}" for name, n in options.items()))
+    table = pq.read_table(tmp_path / "outputs" / "samples.parquet")
+    expected = expected_tokens("demo:bd3lm_l8", **options)
+    assert table["tokens"].to_pylist() == expected.tolist()
+    settings = json.loads(table.schema.metadata[b"tube_lightning"])
+    assert (settings["checkpoint"], settings["model"]["block_size"]) == ("demo:bd3lm_l8", 8)
+
+
 def test_jsonl(checkpoint, tmp_path):
     path = tmp_path / "deep" / "er" / "x.jsonl"
     options = {"num_sequences": 3, "length": 7, "seed": 9, "steps": 2, "equal_chunks": True}
@@ -111,9 +127,18 @@ def test_jsonl(checkpoint, tmp_path):
 
 def test_help_lists_the_options(tmp_path):
     out = run(tmp_path, "--help")
-    for name in ("checkpoint", "num_sequences", "steps", "equal_chunks", "nucleus", "output"):
+    for name in (
+        "checkpoint",
+        "plugin",
+        "num_sequences",
+        "steps",
+        "equal_chunks",
+        "nucleus",
+        "output",
+    ):
         assert f"  {name}=" in out
     assert "python sample.py" in out
+    assert "checkpoint: demo:bd3lm_l4\n" in out  # the default
 
 
 def test_an_unknown_option_is_refused(tmp_path):

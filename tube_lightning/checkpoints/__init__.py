@@ -3,7 +3,24 @@
 Nothing in a checkpoint is ever executed.
 """
 
+from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
+from tube_lightning.checkpoints.companions import companion
+from tube_lightning.checkpoints.families import find_family
+from tube_lightning.checkpoints.family import Family
 from tube_lightning.checkpoints.loading import load_arm, load_block_model, read_checkpoint
-from tube_lightning.checkpoints.published import save_checkpoint
+from tube_lightning.checkpoints.published import WEIGHTS_FILE, save_checkpoint
+from tube_lightning.checkpoints.sources import Source
 
-__all__ = ["load_arm", "load_block_model", "read_checkpoint", "save_checkpoint"]
+__all__ = [
+    "WEIGHTS_FILE",
+    "Checkpoint",
+    "Family",
+    "Sizes",
+    "Source",
+    "companion",
+    "find_family",
+    "load_arm",
+    "load_block_model",
+    "read_checkpoint",
+    "save_checkpoint",
+]

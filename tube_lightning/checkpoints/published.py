@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tube_lightning.checkpoints.sources import Source, find_file
+from tube_lightning.checkpoints.checkpoint import Checkpoint
+from tube_lightning.checkpoints.sources import CONFIG_FILE, Source
 from tube_lightning.networks import ROTARY_BASE, DiT, DiTConfig
 
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_TYPES = ("bd3lm", "mdlm")
 PREFIX = "backbone."
@@ -26,42 +26,30 @@ _STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TRAINING_FIELDS = {"sampling_eps_min": 0.001, "sampling_eps_max": 0.999}
 
 
-def read_config(source: Source, revision: str | None = None) -> dict[str, Any]:
-    """Read a model's ``config.json``."""
-    path = find_file(source, CONFIG_FILE, revision)
-    try:
-        config = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON ({error})") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(config).__name__}")
-    return config
-
-
-def read_published(
-    source: Source, revision: str | None = None
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_published(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read the known fields of ``DiTConfig``, and the tensors by their published names."""
-    config = read_config(source, revision)
+    config = checkpoint.config
     model_type = config.get("model_type")
     if model_type not in MODEL_TYPES:
         raise ValueError(
-            f"{source}: expected model_type {' or '.join(MODEL_TYPES)} in {CONFIG_FILE}, got "
-            f"{model_type!r} (load_arm reads any causal language model of transformers)"
+            f"{checkpoint}: expected model_type {' or '.join(MODEL_TYPES)} in {CONFIG_FILE}, got "
+            f"{model_type!r}"
         )
     if config.get("time_conditioning"):
-        raise ValueError(f"{source}: time_conditioning: expected false, got true: not supported")
+        raise ValueError(
+            f"{checkpoint}: time_conditioning: expected false, got true: not supported"
+        )
     known: dict[str, Any] = {"adaln": True, "causal": False, "cross_attn": model_type == "bd3lm"}
     names = {field.name for field in fields(DiTConfig)}
     known |= {name: value for name, value in config.items() if name in names and value is not None}
-    path = find_file(source, WEIGHTS_FILE, revision)
+    path = checkpoint.find_file(WEIGHTS_FILE)
     try:
         return known, load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path}: expected a safetensors file ({error})") from error
 
 
-def _published_tensors(network: DiT, dtype: torch.dtype) -> dict[str, Tensor]:
+def _collect_tensors(network: DiT, dtype: torch.dtype) -> dict[str, Tensor]:
     """Return the parameters by their published names, and the buffers that belong to them."""
     config = network.config
     tensors = {
@@ -90,7 +78,7 @@ def save_checkpoint(folder: Source, network: DiT, dtype: torch.dtype = torch.flo
         raise ValueError(
             f"dtype: expected one of {', '.join(map(str, _STORED_DTYPES))}, got {dtype}"
         )
-    tensors = _published_tensors(network, dtype)
+    tensors = _collect_tensors(network, dtype)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = asdict(network.config) | _TRAINING_FIELDS

@@ -1,11 +1,14 @@
 """Where a model's files are: a local folder, or the model hub."""
 
+import json
 import re
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 Source = str | PathLike[str]
 
+CONFIG_FILE = "config.json"
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -34,10 +37,10 @@ def find_file(source: Source, name: str, revision: str | None = None) -> Path:
     is_id = isinstance(source, str) and _HUB_ID.fullmatch(source) and source[0] != "."
     if not is_id or folder.suffix in (".ckpt", ".pt", ".pth"):
         raise FileNotFoundError(f"{source}: no such file or folder")
-    return _from_hub(str(source), name, revision)
+    return _download(str(source), name, revision)
 
 
-def _from_hub(repository: str, name: str, revision: str | None) -> Path:
+def _download(repository: str, name: str, revision: str | None) -> Path:
     from huggingface_hub import hf_hub_download  # slow to import, and local folders do without
 
     try:
@@ -48,3 +51,15 @@ def _from_hub(repository: str, name: str, revision: str | None) -> Path:
             f"({type(error).__name__}: {str(error).splitlines()[0]}). Without access to the hub, "
             f"give the path of a local folder with the files of the model"
         ) from error
+
+
+def read_config(source: Source, revision: str | None = None) -> dict[str, Any]:
+    """Read a model's ``config.json``."""
+    path = find_file(source, CONFIG_FILE, revision)
+    try:
+        config = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(config).__name__}")
+    return config

@@ -21,9 +21,9 @@ def read_training_checkpoint(path: Path, weights: str) -> tuple[dict[str, Any], 
     if weights not in ("ema", "raw"):
         raise ValueError(f"weights: expected 'ema' or 'raw', got {weights!r}")
     with open_archive(path) as archive:
-        known, stored = _described(path, archive.content)
+        known, stored = _describe(path, archive.content)
         if weights == "ema":
-            stored = _averaged(path, stored, archive.content.get("ema"))
+            stored = _name_averages(path, stored, archive.content.get("ema"))
         # copies, as no two parameters may share memory
         contiguous = torch.contiguous_format
         return known, {n: t.read().clone(memory_format=contiguous) for n, t in stored.items()}
@@ -32,21 +32,21 @@ def read_training_checkpoint(path: Path, weights: str) -> tuple[dict[str, Any], 
 def training_checkpoint_sizes(path: Path) -> dict[str, Any]:
     """Read what can be known of ``DiTConfig``, without the weights."""
     with open_archive(path) as archive:
-        return _described(path, archive.content)[0]
+        return _describe(path, archive.content)[0]
 
 
-def _described(path: Path, content: Any) -> tuple[dict[str, Any], dict[str, StoredTensor]]:  # noqa: ANN401
+def _describe(path: Path, content: Any) -> tuple[dict[str, Any], dict[str, StoredTensor]]:  # noqa: ANN401
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise ValueError(f"{path}: expected a training checkpoint with a state_dict, found none")
-    stored = _named_tensors(path, content["state_dict"])
-    known = _from_shapes(path, stored)
+    stored = _name_tensors(path, content["state_dict"])
+    known = _infer_sizes(path, stored)
     hyper_parameters = content.get("hyper_parameters")
     if isinstance(hyper_parameters, dict):
-        known |= _from_hyper_parameters(path, hyper_parameters.get("config"))
+        known |= _read_options(path, hyper_parameters.get("config"))
     return known, stored
 
 
-def _named_tensors(path: Path, state_dict: dict[Any, Any]) -> dict[str, StoredTensor]:
+def _name_tensors(path: Path, state_dict: dict[Any, Any]) -> dict[str, StoredTensor]:
     """Drop what ``torch.compile`` put into the names."""
     for name, tensor in state_dict.items():
         if not isinstance(tensor, StoredTensor):
@@ -56,7 +56,9 @@ def _named_tensors(path: Path, state_dict: dict[Any, Any]) -> dict[str, StoredTe
     return {str(name).replace("_orig_mod.", ""): tensor for name, tensor in state_dict.items()}
 
 
-def _averaged(path: Path, raw: dict[str, StoredTensor], ema: object) -> dict[str, StoredTensor]:
+def _name_averages(
+    path: Path, raw: dict[str, StoredTensor], ema: object
+) -> dict[str, StoredTensor]:
     """Name the averaged weights: a list without names, in the order of the raw parameters."""
     averages = ema.get("shadow_params") if isinstance(ema, dict) else None
     if not isinstance(averages, list):
@@ -67,10 +69,10 @@ def _averaged(path: Path, raw: dict[str, StoredTensor], ema: object) -> dict[str
             f"{path}: expected one EMA tensor for each of {len(names)} parameters, "
             f"got {len(averages)}; weights='raw' reads the others"
         )
-    return _named_tensors(path, dict(zip(names, averages, strict=True)))
+    return _name_tensors(path, dict(zip(names, averages, strict=True)))
 
 
-def _from_shapes(path: Path, tensors: dict[str, StoredTensor]) -> dict[str, Any]:
+def _infer_sizes(path: Path, tensors: dict[str, StoredTensor]) -> dict[str, Any]:
     """Infer sizes; without modulation it is the AR network, which has no noise level."""
     embedding = tensors.get(f"{PREFIX}vocab_embed.embedding")
     if embedding is None or len(embedding.shape) != 2:
@@ -90,11 +92,11 @@ def _from_shapes(path: Path, tensors: dict[str, StoredTensor]) -> dict[str, Any]
     return known
 
 
-def _from_hyper_parameters(path: Path, config: object) -> dict[str, Any]:
+def _read_options(path: Path, config: object) -> dict[str, Any]:
     """Read the options of either code base: BD3-LM's are in ``algo``, MDLM's at the top."""
 
     def option(*names: str) -> Any:  # noqa: ANN401
-        return next((v for name in names if (v := _value(config, name)) is not None), None)
+        return next((v for name in names if (v := _look_up(config, name)) is not None), None)
 
     algorithm, backbone = option("algo.name"), option("algo.backbone", "backbone")
     parameterization = option("algo.parameterization", "parameterization")
@@ -126,7 +128,7 @@ def _from_hyper_parameters(path: Path, config: object) -> dict[str, Any]:
     return known | {"causal": False, "adaln": True}  # whatever model.adaln says
 
 
-def _value(config: object, name: str) -> Any:  # noqa: ANN401
+def _look_up(config: object, name: str) -> Any:  # noqa: ANN401
     """Look up "a.b", following one plain reference like ``${model.length}``."""
     value = config
     for _ in range(2):

@@ -1,5 +1,6 @@
 """The log-likelihood of a corpus, or a bound on it, summed over batches and ranks."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +12,10 @@ from torchmetrics import Metric, MetricCollection
 
 from tube_lightning.bounds import ESTIMATORS, terms_of
 from tube_lightning.metrics.intervals import t95
-from tube_lightning.metrics.quantities import Quantity, block_values
+from tube_lightning.metrics.quantities import Quantity
 
 _REDUCED_BY_LOGSUMEXP = "log_sum_ratio"
+_SERIAL_NUMBERS = itertools.count()
 
 
 class Measured(NamedTuple):
@@ -95,6 +97,9 @@ class LikelihoodBound(Metric):
             self.add_state(state, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
         nothing = torch.tensor(-torch.inf, dtype=torch.float64)
         self.add_state(_REDUCED_BY_LOGSUMEXP, nothing, dist_reduce_fx=_logsumexp_of_ranks)
+        # no two have the same states: a collection would merge bounds that tie on a first batch
+        mark = f"bound_{next(_SERIAL_NUMBERS)}"
+        self.add_state(mark, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Any, num_tokens: Int[Tensor, "..."]) -> None:  # noqa: ANN401
         """Count some sequences: scores [batch, blocks, orderings], or [batch, orderings].
@@ -103,7 +108,8 @@ class LikelihoodBound(Metric):
         bound that is a function of something else gets that in place of the scores.)
         """
         values = terms_of(self.bound)(scores)
-        nats = block_values(values)
+        linear, log_ratio = (values, None) if isinstance(values, Tensor) else values.averages()
+        nats = linear if log_ratio is None else linear + torch.expm1(log_ratio)
         if nats.shape != num_tokens.shape:
             raise ValueError(
                 f"num_tokens: expected one number for each block, {tuple(nats.shape)}, "
@@ -114,20 +120,24 @@ class LikelihoodBound(Metric):
         if per_sequence.isnan().any():
             row = int(per_sequence.isnan().nonzero()[0])
             raise ValueError(f"{self.name}: expected a number, got nan in row {row}")
-        if isinstance(values, Tensor):
-            self.sum_nats += values[counted].sum()
-        else:
-            linear, log_ratio = values.averages()
-            self.sum_nats += linear[counted].sum()
+        if log_ratio is not None:
             log_sum = torch.logsumexp(log_ratio[counted], dim=0)
             self.log_sum_ratio = torch.logaddexp(self.log_sum_ratio, log_sum)
-            self.num_ratios += counted.sum()
+            self._add(num_ratios=counted.sum())
         tokens = num_tokens.long().reshape(len(nats), -1).sum(dim=1)
-        self.num_tokens += tokens.sum()
-        self.num_sequences += len(tokens)
-        self.sum_squares += per_sequence.square().sum()
-        self.sum_products += (per_sequence * tokens).sum()
-        self.sum_token_squares += tokens.square().sum()
+        self._add(
+            sum_nats=linear[counted].sum(),
+            sum_squares=per_sequence.square().sum(),
+            sum_products=(per_sequence * tokens).sum(),
+            num_tokens=tokens.sum(),
+            num_sequences=len(tokens),
+            sum_token_squares=tokens.square().sum(),
+        )
+
+    def _add(self, **amounts: Tensor | int) -> None:
+        """Replace states by their sums; in place, processes that were spawned would share them."""
+        for state, amount in amounts.items():
+            setattr(self, state, getattr(self, state) + amount)
 
     def compute(self) -> Float64[Tensor, ""]:
         """Return the nats per token; exp of minus that is the perplexity."""

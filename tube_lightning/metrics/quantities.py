@@ -39,15 +39,11 @@ class Quantity:
 
     def values(self, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
         """Evaluate block by block, in nats."""
-        return block_values(self.read(view))
-
-
-def block_values(values: Values) -> Float64[Tensor, "..."]:
-    """Put terms together, in nats."""
-    if isinstance(values, Tensor):
-        return values
-    linear, log_ratio = values.averages()
-    return linear + torch.expm1(log_ratio)
+        values = self.read(view)
+        if isinstance(values, Tensor):
+            return values
+        linear, log_ratio = values.averages()
+        return linear + torch.expm1(log_ratio)
 
 
 def sampled_quantities(num_orderings: int, settings: EstimatorSettings) -> tuple[Quantity, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import lightning
 import numpy as np
@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints.sources import Source
+from tube_lightning.checkpoints import Source, load_arm, load_block_model
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import LiveValues
-from tube_lightning.evaluator.checkpoint import Checkpoint
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.pipeline.console import quiet_lightning
 from tube_lightning.pipeline.run import Models, score_and_report
@@ -66,9 +65,9 @@ def evaluate(
     }
 
     def load() -> Models:
-        network: Any = Checkpoint(str(model)).load_block_model() if _is_source(model) else model
+        network: Any = load_block_model(model) if _is_source(model) else model
         arms: dict[str, Any] = {
-            name: Checkpoint(str(value)).load_arm() if _is_source(value) else value
+            name: load_arm(value) if _is_source(value) else value
             for name, value in ((ARM, arm), (ARM_FT, arm_ft))
             if value is not None
         }
@@ -97,7 +96,7 @@ def evaluate(
     return results
 
 
-def _is_source(model: object) -> bool:
+def _is_source(model: object) -> TypeGuard[Source]:
     return isinstance(model, str | PathLike)
 
 

@@ -11,10 +11,10 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.checkpoints import Checkpoint
 from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
-from tube_lightning.evaluator.checkpoint import Checkpoint
 from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.pipeline.processes import (
@@ -73,7 +73,7 @@ def run_evaluation(
     known = model.sizes()
     length = known.length if length is None else length
     if length is None:
-        raise ValueError(f"length: {model.checkpoint} does not tell it: give length=...")
+        raise ValueError(f"length: {model} does not tell it: give length=...")
     if known.length is not None and length > known.length:
         raise ValueError(f"length: expected at most {known.length}, the model's, got {length}")
     if paper_table is not None:
@@ -98,7 +98,7 @@ def run_evaluation(
         directory=Path(output_dir).expanduser(),
         batch_size=batch_size,
         settings={**settings, "length": length},
-        checkpoints={"model": model.checkpoint, **{n: c.checkpoint for n, c in arms.items()}},
+        checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
     )
 

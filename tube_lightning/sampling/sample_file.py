@@ -10,22 +10,20 @@ from jaxtyping import Int64
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
-from torch import Tensor
+from torch import Tensor, nn
 
 from tube_lightning.checkpoints import load_block_model
 from tube_lightning.data import TextTokenizer, check_fits, load_tokenizer
-from tube_lightning.demo import demo_checkpoint
 from tube_lightning.networks import model_identity
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
 from tube_lightning.sampling.sequences import sample_sequences
 
-DEMO_CHECKPOINT = "bd3lm_l4"
-
 
 def write_samples(
     *,
-    checkpoint: str | None,
+    checkpoint: str,
+    plugin: str | None,
     tokenizer: str,
     num_sequences: int,
     first_sequence: int,
@@ -59,8 +57,7 @@ def write_samples(
     _check_numbers(options)
     path = Path(output).expanduser()
     check_output(path, overwrite)
-    source = demo_checkpoint(DEMO_CHECKPOINT) if checkpoint is None else checkpoint
-    model = load_block_model(source).to(_device(device))
+    model = _load_model(checkpoint, plugin, _device(device))
     texts = load_tokenizer(tokenizer)
     check_fits(texts, model.vocab_size)
     options["length"] = model.max_length if length is None else length
@@ -71,11 +68,17 @@ def write_samples(
     options |= {"steps": _regime(steps, equal_chunks), "prompt": torch.tensor(given).long()}
     draw = partial(sample_sequences, model, **options)
     draw()  # draws nothing yet, but refuses bad options before the folder of parts is theirs
-    parts = PartFiles(path.with_name(f"{path.name}.parts"), settings, {"checkpoint": str(source)})
+    parts = PartFiles(path.with_name(f"{path.name}.parts"), settings, {"checkpoint": checkpoint})
     _draw_parts(draw, parts, texts, options)
     first = parts.first_text()
     parts.merge(path)
     print(f"{num_sequences} sequences in {path}. The first:\n{_printable(first)}")
+
+
+def _load_model(checkpoint: str, plugin: str | None, device: torch.device) -> Any:  # noqa: ANN401
+    """Load a block model; whether it can be sampled is for ``sample_sequences`` to say."""
+    model = load_block_model(checkpoint, plugin=plugin)
+    return model.to(device) if isinstance(model, nn.Module) else model
 
 
 def _draw_parts(

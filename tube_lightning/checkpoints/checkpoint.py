@@ -1,0 +1,113 @@
+"""A checkpoint as users name it: where a model is, and what its files may not tell."""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from tube_lightning.checkpoints.sources import Source, find_file, read_config
+from tube_lightning.demo import demo_checkpoint
+from tube_lightning.networks import AutoregressiveModel, BlockModel
+
+_DEMO = "demo:"
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Sizes(NamedTuple):
+    """What a checkpoint tells about a model; None where it does not."""
+
+    vocab_size: int | None = None
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a model is, and the options of its loader.
+
+    ``checkpoint`` is a folder, a hub id, a training ``*.ckpt`` of the original code, of which
+    ``weights`` are "ema" or "raw", or ``demo:NAME`` for one that comes with the package. The sizes
+    are only needed where the files do not tell them; ``mask_id`` where the tokenizer brought its
+    own mask token (103 for bert-base-uncased), else it is the last. The network's matrix products
+    run in ``dtype``, a torch.dtype or its name. ``revision`` is a hub id's. ``plugin`` is the
+    module of a family of your own (docs/FAMILIES.md): you name it, so it is imported and runs.
+    Nothing in a checkpoint is ever executed.
+    """
+
+    checkpoint: Source
+    weights: str = "ema"
+    block_size: int | None = None
+    n_heads: int | None = None
+    model_length: int | None = None
+    mask_id: int | None = None
+    dtype: str | torch.dtype = "float32"
+    revision: str | None = None
+    plugin: str | None = None
+
+    def __post_init__(self) -> None:
+        """Know a precision by its name, and refuse those that networks cannot run in."""
+        name = str(self.dtype).removeprefix("torch.")
+        if name not in _DTYPES:
+            raise ValueError(f"dtype: expected {', '.join(_DTYPES)}, got {name!r}")
+        object.__setattr__(self, "dtype", name)
+
+    @classmethod
+    def of(cls, source: Source, options: dict[str, Any]) -> "Checkpoint":
+        """Name a checkpoint, and refuse options that do not exist."""
+        *names, last = [field.name for field in fields(cls)[1:]]
+        if unknown := [name for name in options if name not in (*names, last)]:
+            raise TypeError(f"{', '.join(unknown)}: expected {', '.join(names)} or {last}")
+        return cls(source, **options)
+
+    def __str__(self) -> str:
+        """Return the name that it was given, for messages."""
+        return str(self.checkpoint)
+
+    @property
+    def source(self) -> Source:
+        """Where the files are."""
+        if str(self).startswith(_DEMO):
+            return demo_checkpoint(str(self).removeprefix(_DEMO))
+        return self.checkpoint
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """What the network's matrix products run in."""
+        return _DTYPES[str(self.dtype)]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The ``config.json`` of a folder or hub id."""
+        return read_config(self.source, self.revision)
+
+    def find_file(self, name: str) -> Path:
+        """Return a file of a folder or hub id; nothing but that file is downloaded."""
+        return find_file(self.source, name, self.revision)
+
+    def check_options(self, *used: str) -> None:
+        """Refuse options that a family makes no use of, so that none is ignored without a word."""
+        others = [f for f in fields(self)[1:] if f.name not in ("revision", "plugin", *used)]
+        if given := [f.name for f in others if getattr(self, f.name) != f.default]:
+            names = ", ".join(field.name for field in others)
+            kind = self.config.get("model_type")
+            raise ValueError(f"{names}: expected none for {self}, a {kind}, got {', '.join(given)}")
+
+    def sizes(self) -> Sizes:
+        """Read the sizes without the weights."""
+        from tube_lightning.checkpoints.families import expect_family  # its loaders take this class
+
+        return expect_family(self).sizes(self)
+
+    def load_block_model(self) -> BlockModel[Any]:
+        """Load it as a block model."""
+        from tube_lightning.checkpoints.families import expect_family
+
+        return expect_family(self).load_block_model(self)
+
+    def load_arm(self) -> AutoregressiveModel:
+        """Load it as an ARM: of a family, or else as a causal language model of transformers."""
+        from tube_lightning.checkpoints.families import find_family, load_causal_lm
+
+        family = find_family(self)
+        return load_causal_lm(self) if family is None else family.load_arm(self)

@@ -1,0 +1,66 @@
+"""A family: checkpoints that are read the same way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
+from tube_lightning.networks import AutoregressiveModel, BlockModel
+
+Model = BlockModel[Any] | AutoregressiveModel
+
+
+@dataclass(frozen=True)
+class Family:
+    """Which checkpoints it reads, and how.
+
+    ``load`` returns a model with the methods of ``BlockModel``, of ``AutoregressiveModel``, or of
+    both; ``sizes`` tells what it can without the weights. A checkpoint belongs to the family that
+    names one of the ``architectures`` in its ``config.json``, or else its ``model_type``: name no
+    type that other families share.
+    """
+
+    name: str
+    load: Callable[[Checkpoint], Model]
+    sizes: Callable[[Checkpoint], Sizes]
+    model_types: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a family that would read nothing, or anything."""
+        for names in (self.model_types, self.architectures):
+            if isinstance(names, str):
+                raise TypeError(f"{self.name}: expected a tuple of names, got {names!r}")
+        if not self.model_types and not self.architectures:
+            raise ValueError(f"{self.name}: expected some model_types or architectures, got none")
+
+    def load_block_model(self, checkpoint: Checkpoint) -> BlockModel[Any]:
+        """Load a checkpoint, which must be a block model."""
+        model = self.load(checkpoint)
+        if isinstance(model, BlockModel):
+            return model
+        if isinstance(model, AutoregressiveModel):
+            raise ValueError(
+                f"{checkpoint}: expected a diffusion model, got an autoregressive one: use load_arm"
+            )
+        raise self._complain(model)
+
+    def load_arm(self, checkpoint: Checkpoint) -> AutoregressiveModel:
+        """Load a checkpoint, which must be an ARM."""
+        if checkpoint.block_size not in (None, 1):
+            raise ValueError(f"block_size: expected none for an ARM, got {checkpoint.block_size}")
+        model = self.load(replace(checkpoint, block_size=None))
+        if isinstance(model, AutoregressiveModel):
+            return model
+        if isinstance(model, BlockModel):
+            raise ValueError(
+                f"{checkpoint}: expected an autoregressive model, got a diffusion model with "
+                f"blocks of {model.block_size}: use load_block_model"
+            )
+        raise self._complain(model)
+
+    def _complain(self, model: object) -> TypeError:
+        return TypeError(
+            f"{self.name}: expected its load to return a BlockModel or an AutoregressiveModel, "
+            f"got {type(model).__name__}"
+        )
