@@ -27,6 +27,7 @@ from tube_lightning.checkpoints import (
     load_arm,
     load_block_model,
     read_checkpoint,
+    read_sizes,
 )
 
 PAGE = (ROOT / "docs" / "FAMILIES.md").read_text()
@@ -166,10 +167,10 @@ def test_published_layouts_and_training_checkpoints_are_one_family():
 
 
 def test_sizes_are_the_familys(folder, modules, monkeypatch):
-    assert Checkpoint(FIXTURES / "bd3lm_block4").sizes() == Sizes(41, 24)
-    assert Checkpoint(FIXTURES / "bd3lm_block4" / "last.ckpt").sizes() == Sizes(41, 24)
+    assert read_sizes(FIXTURES / "bd3lm_block4") == Sizes(41, 24)
+    assert read_sizes(FIXTURES / "bd3lm_block4" / "last.ckpt") == Sizes(41, 24)
     monkeypatch.chdir(folder)
-    assert Checkpoint("my_bigram", plugin="bigram_family").sizes() == Sizes(4, 8)
+    assert read_sizes("my_bigram", plugin="bigram_family") == Sizes(4, 8)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +216,9 @@ def test_unknown_checkpoints_are_told_all_that_is_known(modules, tmp_path):
         r"model: expected model_type known or bd3lm or mdlm, or architectures Known, in "
         r"config\.json, got 'x' \(load_arm .*\) with architectures \['XForY'\]; .* plugin=MODULE"
     )
-    for ask in (
-        Checkpoint(folder, plugin=plugin).sizes,
-        Checkpoint(folder, plugin=plugin).load_block_model,
-    ):
+    for ask in (read_sizes, load_block_model):
         with pytest.raises(ValueError, match=expected):
-            ask()
+            ask(folder, plugin=plugin)
 
 
 # ----- installed packages
@@ -241,7 +239,7 @@ def test_an_installed_package_offers_its_family(modules, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(site)
     folder = checkpoint_of(tmp_path / "model", model_type="offered")
     assert load_block_model(folder).block_size == 2
-    assert Checkpoint(folder).sizes() == Sizes(4, 8)
+    assert read_sizes(folder) == Sizes(4, 8)
     assert find_family(Checkpoint(FIXTURES / "bd3lm_block4")).name == "bd3lm"  # ours comes first
 
 
@@ -252,20 +250,19 @@ def test_packages_are_not_imported_for_what_is_known(modules, monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("target", "error", "match"),
+    ("target", "match"),
     [
-        ("no_such_module:FAMILY", ValueError, r"no_such_module:FAMILY .* does not load \(ModuleN"),
-        ("json:dumps", TypeError, r"expected a Family in json:dumps, got <function dumps"),
+        ("no_such_module:FAMILY", r"no_such_module:FAMILY .* does not load \(ModuleN"),
+        ("json:dumps", r"expected a Family in json:dumps, got <function dumps"),
     ],
 )
-def test_a_package_that_offers_no_family_is_named(
-    modules, monkeypatch, tmp_path, target, error, match
-):
+def test_a_package_that_offers_no_family_is_named(modules, monkeypatch, tmp_path, target, match):
+    """It is told, and no reason to refuse what others read."""
     install(tmp_path, "broken", target)
     monkeypatch.syspath_prepend(tmp_path)
     folder = checkpoint_of(tmp_path / "model", model_type="unknown")
-    with pytest.raises(error, match=rf"tube_lightning\.families: .*{match}"):
-        load_block_model(folder)
+    with pytest.warns(UserWarning, match=rf"tube_lightning\.families: .*{match}"):
+        assert find_family(Checkpoint(folder)) is None
 
 
 # ----- plugins
@@ -370,7 +367,7 @@ def test_demo_names_are_checkpoints_everywhere():
     assert load_block_model("demo:bd3lm_l8").block_size == 8
     assert load_arm("demo:arm").vocab_size == 257
     assert read_checkpoint("demo:arm").config.causal
-    assert Checkpoint("demo:bd3lm_l16").sizes() == Sizes(257, 256)
+    assert read_sizes("demo:bd3lm_l16") == Sizes(257, 256)
     with pytest.raises(ValueError, match="demo:arm: expected a diffusion model, got an autoreg"):
         load_block_model("demo:arm")
     with pytest.raises(ValueError, match=r"demo checkpoint: expected one of arm, .* got 'none'"):

@@ -1,4 +1,32 @@
-"""Bracket the likelihood of masked-diffusion and any-order language models."""
+"""Bracket the likelihood of masked-diffusion and any-order language models.
+
+The stages, as the data flows; a module imports only from its own and those above it:
+
+    checks        what settings have in common, wherever they are checked
+    records       one way to go through records of tensors
+    regimes       any order, T steps, equal chunks: their names and titles
+    randomness    the streams of random numbers, in one table
+    protocol      how blocks are scored, and what is made of the scores
+    data          text -> token sequences -> batches
+    orderings     reveal times -> orderings, steps and revealed sets
+    networks      what a model is to the rest (BlockModel and friends), and ours
+    demo          the embedded checkpoints
+    checkpoints   files of others -> models: families, readers, plugins; nothing is executed
+    scoring       revealed sets -> the table of log p(x_d | revealed set)
+    lattice       the table -> exact likelihoods, and scores of orderings
+    bounds        scores of orderings -> ELBO, TUBE, CUBO, TVO, IS-VG-B; the table of estimators
+    rundir        a run's directory: file names, record, whole files only
+    scores        what is known of each block: records, and their files
+    metrics       sums over batches and processes (torchmetrics)
+    cluster       processes, signals, SLURM
+    loggers       curves to CSV and Weights & Biases
+    evaluator     a batch through the networks, to disk, to the running bounds (Lightning)
+    measure       files -> quantities of the corpus with their errors; banks and re-seeds
+    report        quantities -> estimates, verdict, tables and figures
+    pipeline      checkpoints and text in, results out: evaluate.py and notebooks
+    training      objectives, averages, resuming: train.py
+    sampling      models -> sequences in files: sample.py
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

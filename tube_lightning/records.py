@@ -22,7 +22,7 @@ def map_tensors(function: Callable[..., Tensor], record: T, *others: T) -> T:
     >>> map_tensors(lambda path, t: t * len(path), {"a": torch.ones(1), "bc": (torch.ones(1), 7)})
     {'a': tensor([1.]), 'bc': (tensor([4.]), 7)}
     """
-    return cast("T", _mapped((), function, (record, *others)))
+    return cast("T", _map_nodes((), function, (record, *others)))
 
 
 def named_tensors(record: object) -> Iterator[tuple[str, Tensor]]:
@@ -41,11 +41,11 @@ def named_tensors(record: object) -> Iterator[tuple[str, Tensor]]:
     yield from found
 
 
-def _mapped(
+def _map_nodes(
     path: tuple[str, ...], function: Callable[..., Tensor], nodes: tuple[Any, ...]
 ) -> object:
     def inside(name: object, parts: tuple[Any, ...]) -> object:
-        return _mapped((*path, str(name)), function, parts)
+        return _map_nodes((*path, str(name)), function, parts)
 
     node = nodes[0]
     if isinstance(node, Tensor):

@@ -7,7 +7,12 @@ from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
 from tube_lightning.checkpoints.companions import companion
 from tube_lightning.checkpoints.families import find_family
 from tube_lightning.checkpoints.family import Family
-from tube_lightning.checkpoints.loading import load_arm, load_block_model, read_checkpoint
+from tube_lightning.checkpoints.loading import (
+    load_arm,
+    load_block_model,
+    read_checkpoint,
+    read_sizes,
+)
 from tube_lightning.checkpoints.published import WEIGHTS_FILE, save_checkpoint
 from tube_lightning.checkpoints.sources import Source
 
@@ -22,5 +27,6 @@ __all__ = [
     "load_arm",
     "load_block_model",
     "read_checkpoint",
+    "read_sizes",
     "save_checkpoint",
 ]

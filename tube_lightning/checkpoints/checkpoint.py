@@ -1,6 +1,7 @@
 """A checkpoint as users name it: where a model is, and what its files may not tell."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,6 @@ import torch
 
 from tube_lightning.checkpoints.sources import Source, find_file, read_config
 from tube_lightning.demo import demo_checkpoint
-from tube_lightning.networks import AutoregressiveModel, BlockModel
 
 _DEMO = "demo:"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -53,12 +53,14 @@ class Checkpoint:
         object.__setattr__(self, "dtype", name)
 
     @classmethod
-    def of(cls, source: Source, options: dict[str, Any]) -> "Checkpoint":
+    def of(cls, source: "Checkpoint | Source", options: Mapping[str, Any]) -> "Checkpoint":
         """Name a checkpoint, and refuse options that do not exist."""
         *names, last = [field.name for field in fields(cls)[1:]]
         if unknown := [name for name in options if name not in (*names, last)]:
             raise TypeError(f"{', '.join(unknown)}: expected {', '.join(names)} or {last}")
-        return cls(source, **options)
+        return (
+            replace(source, **options) if isinstance(source, Checkpoint) else cls(source, **options)
+        )
 
     def __str__(self) -> str:
         """Return the name that it was given, for messages."""
@@ -92,22 +94,3 @@ class Checkpoint:
             names = ", ".join(field.name for field in others)
             kind = self.config.get("model_type")
             raise ValueError(f"{names}: expected none for {self}, a {kind}, got {', '.join(given)}")
-
-    def sizes(self) -> Sizes:
-        """Read the sizes without the weights."""
-        from tube_lightning.checkpoints.families import expect_family  # its loaders take this class
-
-        return expect_family(self).sizes(self)
-
-    def load_block_model(self) -> BlockModel[Any]:
-        """Load it as a block model."""
-        from tube_lightning.checkpoints.families import expect_family
-
-        return expect_family(self).load_block_model(self)
-
-    def load_arm(self) -> AutoregressiveModel:
-        """Load it as an ARM: of a family, or else as a causal language model of transformers."""
-        from tube_lightning.checkpoints.families import find_family, load_causal_lm
-
-        family = find_family(self)
-        return load_causal_lm(self) if family is None else family.load_arm(self)

@@ -1,5 +1,6 @@
 """From a checkpoint's ``config.json`` to the family that reads it."""
 
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
@@ -86,17 +87,22 @@ def _find_own(plugin: str | None) -> list[Family]:
 
 
 def _find_installed() -> list[Family]:
-    return [_load_entry_point(entry) for entry in entry_points(group=GROUP)]
+    loaded = [_load_entry_point(entry) for entry in entry_points(group=GROUP)]
+    return [family for family in loaded if family is not None]
 
 
-def _load_entry_point(entry: EntryPoint) -> Family:
+def _load_entry_point(entry: EntryPoint) -> Family | None:
+    """Load what another package offers; one that is broken is told, and no reason to stop."""
     try:
         family = entry.load()
     except Exception as error:  # code of another package: anything
-        raise ValueError(
+        warnings.warn(
             f"{GROUP}: {entry.value} of an installed package does not load "
-            f"({type(error).__name__}: {error})"
-        ) from error
+            f"({type(error).__name__}: {error})",
+            stacklevel=2,
+        )
+        return None
     if not isinstance(family, Family):
-        raise TypeError(f"{GROUP}: expected a Family in {entry.value}, got {family!r}")
+        warnings.warn(f"{GROUP}: expected a Family in {entry.value}, got {family!r}", stacklevel=2)
+        return None
     return family

@@ -1,33 +1,45 @@
-"""Load models from what their authors and our users have, in one call."""
+"""Load models from what their authors and our users have, in one call.
+
+Each takes a ``Checkpoint``, or where it is and the options that are the fields of ``Checkpoint``.
+"""
 
 from typing import Any
 
-from tube_lightning.checkpoints.checkpoint import Checkpoint
+from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
 from tube_lightning.checkpoints.dit_family import read_network
+from tube_lightning.checkpoints.families import expect_family, find_family, load_causal_lm
 from tube_lightning.checkpoints.sources import Source
 from tube_lightning.networks import AutoregressiveModel, BlockModel, DiT
 
 
-def load_block_model(source: Source, **options: Any) -> BlockModel[Any]:  # noqa: ANN401
-    """Load a block model or a full-sequence masked diffusion model.
+def load_block_model(
+    source: Checkpoint | Source,
+    **options: Any,  # noqa: ANN401 (the fields of ``Checkpoint``)
+) -> BlockModel[Any]:
+    """Load a block model or a full-sequence masked diffusion model."""
+    checkpoint = Checkpoint.of(source, options)
+    return expect_family(checkpoint).load_block_model(checkpoint)
 
-    ``source`` and the options are the fields of ``Checkpoint``.
+
+def load_arm(source: Checkpoint | Source, **options: Any) -> AutoregressiveModel:  # noqa: ANN401
+    """Load an ARM: of a family, or else any causal language model of transformers.
+
+    No remote code is run.
     """
-    return Checkpoint.of(source, options).load_block_model()
+    checkpoint = Checkpoint.of(source, options)
+    family = find_family(checkpoint)
+    return load_causal_lm(checkpoint) if family is None else family.load_arm(checkpoint)
 
 
-def load_arm(source: Source, **options: Any) -> AutoregressiveModel:  # noqa: ANN401
-    """Load an ARM: the AR baseline of BD3-LM and MDLM, or any causal LM of transformers.
-
-    ``source`` and the options are the fields of ``Checkpoint``. No remote code is run.
-    """
-    return Checkpoint.of(source, options).load_arm()
+def read_sizes(source: Checkpoint | Source, **options: Any) -> Sizes:  # noqa: ANN401
+    """Read the sizes of a block model, without its weights."""
+    checkpoint = Checkpoint.of(source, options)
+    return expect_family(checkpoint).sizes(checkpoint)
 
 
-def read_checkpoint(source: Source, **options: Any) -> DiT:  # noqa: ANN401
+def read_checkpoint(source: Checkpoint | Source, **options: Any) -> DiT:  # noqa: ANN401
     """Read the network of BD3-LM, MDLM or their AR baseline, to be trained: in fp32.
 
-    Strictly: each tensor is there, and no other is. ``source`` and the options are the fields of
-    ``Checkpoint``.
+    Strictly: each tensor is there, and no other is.
     """
     return read_network(Checkpoint.of(source, options))

@@ -43,7 +43,7 @@ class TrainingBatches:
         self.text, self.batch_size, self.seed = text, batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.batches_seen = 0
-        self._order: tuple[int, Int64[Tensor, " sequences"]] = 0, self._shuffled(0)
+        self._order: tuple[int, Int64[Tensor, " sequences"]] = 0, self._shuffle(0)
 
     def __len__(self) -> int:
         """Count the batches of an epoch."""
@@ -58,12 +58,12 @@ class TrainingBatches:
     def _batch(self, number: int) -> Int64[Tensor, "batch length"]:
         epoch, position = divmod(number, len(self))
         if self._order[0] != epoch:
-            self._order = epoch, self._shuffled(epoch)
+            self._order = epoch, self._shuffle(epoch)
         start = position * self.batch_size
         rows = self._order[1][start + self.rank : start + self.batch_size : self.world_size]
         return self.text.tokens[rows]
 
-    def _shuffled(self, epoch: int) -> Int64[Tensor, " sequences"]:
+    def _shuffle(self, epoch: int) -> Int64[Tensor, " sequences"]:
         return torch.from_numpy(epoch_order(self.seed, epoch, len(self.text)))
 
     def state_dict(self) -> dict[str, Any]:

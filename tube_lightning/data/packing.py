@@ -34,8 +34,8 @@ def pack(
     """
     _check_sizes(length, max_sequences, least=1)
     most = None if max_sequences is None else max_sequences * length
-    pieces = _encoded(documents, tokenizer, _end(tokenizer, append_eos), source)
-    stream, num_tokens = _join(_until(pieces, most))
+    pieces = _encode_documents(documents, tokenizer, _end(tokenizer, append_eos), source)
+    stream, num_tokens = _join(_take_until(pieces, most))
     if num_tokens < length:
         raise ValueError(
             f"{source}: expected at least one full sequence of {length} tokens, "
@@ -74,7 +74,7 @@ def cut_documents(
     end = _end(tokenizer, append_eos)
     rows: list[np.ndarray] = []
     num_dropped = 0
-    for row in _windows(_encoded(documents, tokenizer, end, source), length):
+    for row in _windows(_encode_documents(documents, tokenizer, end, source), length):
         if row.size < 2:
             num_dropped += row.size
             continue
@@ -111,7 +111,7 @@ def _end(tokenizer: TextTokenizer, append_eos: bool) -> Int64[np.ndarray, " toke
     return np.array([tokenizer.eos_id], dtype=np.int64)
 
 
-def _encoded(
+def _encode_documents(
     documents: Iterable[str],
     tokenizer: TextTokenizer,
     end: Int64[np.ndarray, " end"],
@@ -129,7 +129,7 @@ def _encoded(
         raise ValueError(f"{source}: expected at least one document, got none")
 
 
-def _until(
+def _take_until(
     pieces: Iterable[Int64[np.ndarray, " tokens"]], most: int | None
 ) -> Iterator[Int64[np.ndarray, " tokens"]]:
     """Yield pieces until they hold so many tokens."""

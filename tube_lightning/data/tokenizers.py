@@ -76,7 +76,7 @@ class ByteTokenizer:
 
     def decode(self, ids: TokenIds) -> str:
         """Return the text of bytes; what is not UTF-8 becomes the replacement character."""
-        values = np.array(_listed(ids), dtype=np.int64)
+        values = np.array(_as_list(ids), dtype=np.int64)
         outside = values[(values < 0) | (values > 255)]
         if outside.size:
             raise ValueError(f"ids: expected bytes in 0..255, got {outside[0]}")
@@ -104,7 +104,7 @@ class PretrainedTokenizer:
 
     def decode(self, ids: TokenIds) -> str:
         """Return the text of ids, special tokens spelled out."""
-        return str(self._backend.decode(_listed(ids), skip_special_tokens=False))
+        return str(self._backend.decode(_as_list(ids), skip_special_tokens=False))
 
 
 def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
@@ -139,7 +139,7 @@ def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
         )
 
 
-def _listed(ids: TokenIds) -> list[int]:
+def _as_list(ids: TokenIds) -> list[int]:
     return ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
 
 

@@ -2,6 +2,7 @@
 
 from tube_lightning.networks.arm import DiTARM, TransformersARM
 from tube_lightning.networks.block_diffusion import BlockDiffusion
+from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
 from tube_lightning.networks.protocols import (
@@ -25,6 +26,7 @@ __all__ = [
     "SamplingModel",
     "TransformersARM",
     "Trunk",
+    "attend_densely",
     "check_tokens",
     "check_vocabularies",
     "model_identity",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tube_lightning.networks.trunk import HasTrunk
+from tube_lightning.networks.trunk import HasTrunk, Trunk
 from tube_lightning.records import named_tensors
 
 _SIZES = ("block_size", "mask_id", "vocab_size", "max_length")
@@ -34,7 +34,7 @@ def weights_sha256(model: object) -> str | None:
     own = getattr(model, "fingerprint", None)
     if isinstance(own, str):
         return hashlib.sha256(own.encode()).hexdigest()
-    if isinstance(model, HasTrunk):
+    if isinstance(model, HasTrunk) and isinstance(model.trunk, Trunk):  # others may have a trunk
         tensors = [tensor for _, tensor in named_tensors(model.trunk)]
     elif isinstance(model, nn.Module):
         tensors = [*model.parameters(), *model.buffers()]

@@ -11,7 +11,7 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints import Checkpoint
+from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
 from tube_lightning.checks import check_whole_number
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
@@ -70,7 +70,7 @@ def run_evaluation(
         check_whole_number("num_batches", num_batches, least=1)
     if length is not None:
         check_whole_number("length", length, least=2)
-    known = model.sizes()
+    known = read_sizes(model)
     length = known.length if length is None else length
     if length is None:
         raise ValueError(f"length: {model} does not tell it: give length=...")
@@ -86,8 +86,7 @@ def run_evaluation(
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
 
     def load() -> Models:
-        network = model.load_block_model()
-        return network, {name: checkpoint.load_arm() for name, checkpoint in arms.items()}
+        return load_block_model(model), {name: load_arm(c) for name, c in arms.items()}
 
     return score_and_report(
         load,

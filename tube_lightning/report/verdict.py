@@ -18,7 +18,7 @@ def verdict_sentence(regimes: dict[str, RegimeValues]) -> str:
     model = "any-order model" if told == ANY_ORDER else f"block model ({told.title})"
     low, high = headline_bound("upper", "bank" if regime.is_of_a_bank else "fresh").name, ELBO_K
     if ARM not in regime.values:
-        return _without_arm(model, regime, low, high)
+        return _tell_without_arm(model, regime, low, high)
     arm = ppl_text(regime.ppl(ARM))
     if EXACT in regime.values:
         low = high = EXACT
@@ -32,10 +32,10 @@ def verdict_sentence(regimes: dict[str, RegimeValues]) -> str:
             f"The {model} wins: its perplexity is {_bound(regime, high, 'at most')}, "
             f"below the ARM's {arm} {_margin(regime, high)}."
         )
-    return _undecided(model, regime, low, high, arm)
+    return _tell_undecided(model, regime, low, high, arm)
 
 
-def _without_arm(model: str, regime: RegimeValues, low: str, high: str) -> str:
+def _tell_without_arm(model: str, regime: RegimeValues, low: str, high: str) -> str:
     if EXACT in regime.values:
         text = f"The {model}'s perplexity is {_bound(regime, EXACT, '')}"
     elif low in regime.values:
@@ -46,7 +46,7 @@ def _without_arm(model: str, regime: RegimeValues, low: str, high: str) -> str:
     return text + "; there is no ARM to compare it with."
 
 
-def _undecided(model: str, regime: RegimeValues, low: str, high: str, arm: str) -> str:
+def _tell_undecided(model: str, regime: RegimeValues, low: str, high: str, arm: str) -> str:
     if low == EXACT:
         return (
             f"Undecided: the {model}'s perplexity is {_bound(regime, EXACT, '')} and the ARM's "

@@ -16,8 +16,15 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from tube_lightning.networks import NoisyRows, SamplingModel, check_tokens
-from tube_lightning.orderings import Role, Steps, block_roles, reveal_steps, reveal_times
-from tube_lightning.orderings.steps import ALREADY, NEVER
+from tube_lightning.orderings import (
+    ALREADY,
+    NEVER,
+    Role,
+    Steps,
+    block_roles,
+    reveal_steps,
+    reveal_times,
+)
 from tube_lightning.sampling.token_draws import draw_tokens, token_uniforms
 
 C = TypeVar("C")

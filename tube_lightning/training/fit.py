@@ -9,11 +9,8 @@ from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelChec
 
 from tube_lightning.checkpoints import save_checkpoint
 from tube_lightning.cluster import StopOnSigterm
-from tube_lightning.rundir import claim_directory
+from tube_lightning.rundir import LAST_STATE_FILE, MODEL_FOLDER, claim_directory
 from tube_lightning.training.module import DenoiserTraining
-
-MODEL_FOLDER = "model"
-_LAST = "last.ckpt"
 
 
 def training_callbacks(output_dir: str, every_n_steps: int) -> list[Callback]:
@@ -26,7 +23,7 @@ def training_callbacks(output_dir: str, every_n_steps: int) -> list[Callback]:
         save_on_train_epoch_end=False,
         enable_version_counter=False,  # the newest is always last.ckpt, whoever wrote it before
     )
-    return [newest, LearningRateMonitor("step"), StopOnSigterm(Path(output_dir) / _LAST)]
+    return [newest, LearningRateMonitor("step"), StopOnSigterm(Path(output_dir) / LAST_STATE_FILE)]
 
 
 def train_to_end(
@@ -43,7 +40,7 @@ def train_to_end(
     directory = claim_directory(output_dir, config)
     for logger in trainer.loggers:
         logger.log_hyperparams(dict(config))
-    last = directory / _LAST
+    last = directory / LAST_STATE_FILE
     trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER
     if trainer.is_global_zero and not trainer.interrupted:

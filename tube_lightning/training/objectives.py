@@ -16,9 +16,7 @@ from einops import repeat
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from tube_lightning.networks import DiT
-from tube_lightning.networks.dense_attention import attend_densely
-from tube_lightning.networks.trunk import Trunk
+from tube_lightning.networks import DiT, Trunk, attend_densely
 
 
 class Cost(NamedTuple):
