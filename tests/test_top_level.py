@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from tube_lightning.evaluator.notebook import evaluate
 
 import tube_lightning
 from tube_lightning.checkpoints import load_arm, load_block_model
+from tube_lightning.pipeline import evaluate
 from tube_lightning.scoring import conditional_table
 
 NAMES = [conditional_table, evaluate, load_arm, load_block_model]
