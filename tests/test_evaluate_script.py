@@ -107,12 +107,8 @@ def test_spawned_processes_give_the_same_numbers(folder, options, whole):
     _, err = run(folder, *options, *spawned)
     assert values(folder / "spawned") == values(whole[0])
     assert_each_sequence_once(folder / "spawned")
-    curves = [
-        (d / "logs" / "version_0" / "metrics.csv").open() for d in (whole[0], folder / "spawned")
-    ]
-    ours, theirs = (list(csv.DictReader(file))[-1] for file in curves)
-    for name, value in theirs.items():
-        assert float(ours[name]) == pytest.approx(float(value), rel=1e-12)
+    ours, theirs = (last_point(directory) for directory in (folder / "spawned", whole[0]))
+    assert ours == pytest.approx(theirs, rel=1e-12)
     assert "Traceback" not in err
 
 
@@ -162,6 +158,17 @@ def test_settings_of_the_report_alone_are_reported_anew(monkeypatch, folder, opt
         random = regime != "nfe_1"
         assert (cubo["ppl"] < estimates.pop("cubo")["ppl"] - 1e-6) == random
         assert second["regimes"][regime] == estimates
+
+
+def test_a_bank_may_be_resampled_more_often(monkeypatch, folder, options):
+    again = [*options, "output_dir=bank", "protocol=paper", "protocol.elbo_seeds=2"]
+    run_here(monkeypatch, folder, *again, "protocol.num_reseeds=2")
+    before, few = parts(folder / "bank"), results(folder / "bank")["regimes"]["nfe_2"]["tvo"]
+    run_here(monkeypatch, folder, *again, "protocol.num_reseeds=3")
+    many = results(folder / "bank")["regimes"]["nfe_2"]["tvo"]
+    assert parts(folder / "bank") == before
+    assert few["std"] > 0 < many["std"]
+    assert few["ppl"] != many["ppl"]
 
 
 def error_of(monkeypatch, capsys, folder, *options):

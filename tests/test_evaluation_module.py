@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import pickle
 
 import lightning
 import pytest
@@ -19,6 +20,7 @@ from tube_lightning.evaluator import (
 )
 from tube_lightning.evaluator.batches import sequence_roles
 from tube_lightning.protocol import Protocol
+from tube_lightning.records import named_tensors
 from tube_lightning.scores import ScoreFiles
 
 pytestmark = [
@@ -135,6 +137,25 @@ def test_precision_of_the_trainer_changes_no_bit(alone, tmp_path):
     rough = evaluate(tmp_path, precision="bf16-true")
     assert contents(tmp_path) == contents(folder)
     assert_same_values(rough.running_values(), module.running_values())
+
+
+@pytest.mark.parametrize("bank", [False, True])
+def test_module_and_plan_go_to_other_processes(tmp_path, bank):
+    """As spawned processes get them: by pickles, to which lambdas are strange."""
+    plan = Plan.of(Protocol(num_orderings=4, nfe=[2], bank=bank), 4)
+    module = LikelihoodEvaluation(random_model(4), {}, plan, ScoreFiles(tmp_path))
+    other = pickle.loads(pickle.dumps(module))
+    tokens, roles = random_tokens(2, 8), sequence_roles(torch.tensor([8, 8]), 8, 4)
+    ours, theirs = (
+        score_batch(m.model, {}, tokens, roles, [0, 1], m.plan) for m in (module, other)
+    )
+    for (path, one), (_, another) in zip(
+        named_tensors(ours.regimes), named_tensors(theirs.regimes), strict=True
+    ):
+        assert torch.equal(one, another), path
+    for one in (module, other):
+        one.count(ours)
+    assert_same_values(other.running_values(), module.running_values())
 
 
 class KeepValues(lightning.Callback):

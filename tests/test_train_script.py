@@ -150,5 +150,5 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, devices):
 
 @pytest.mark.slow
 def test_two_processes_train_together(tmp_path):
-    run(tmp_path / "ddp", "trainer.devices=2", "+trainer.strategy=ddp", "trainer.max_steps=3")
+    run(tmp_path / "ddp", "trainer.devices=2", "trainer.strategy=ddp", "trainer.max_steps=3")
     load_block_model(tmp_path / "ddp" / "model")

@@ -15,7 +15,7 @@ from typing import Any
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.protocol import Protocol
 
-CONFIG_FILE = "config.json"
+CLAIM_FILE = "config.json"
 """the settings that whoever continues in the directory must bring"""
 RUN_FILE = "run.json"
 """what was scored, and how: ``RunRecord``"""
@@ -101,7 +101,7 @@ def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
     The configuration is written atomically the first time; later runs must bring the same.
     """
     directory = Path(directory)
-    path = directory / CONFIG_FILE
+    path = directory / CLAIM_FILE
     ours = flat_settings(json.loads(json.dumps(config)))
     if path.exists():
         theirs = flat_settings(json.loads(path.read_text()))

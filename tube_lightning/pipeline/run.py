@@ -37,7 +37,7 @@ from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
-_SCORES_DO_NOT_DEPEND_ON = ("estimators", "paper_table")
+_SCORES_DO_NOT_DEPEND_ON = ("estimators",)
 
 Models = tuple[BlockModel[Any], Mapping[str, AutoregressiveModel]]
 """The block model, and autoregressive ones by name: arm, arm_ft."""

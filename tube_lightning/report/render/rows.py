@@ -85,7 +85,7 @@ def table_rows(results: Results) -> list[Row]:
     rows = []
     for name, estimates in results["regimes"].items():
         regime = Regime.parse(name)
-        fixed = not regime.is_random or _is_closed(estimates)
+        fixed = not regime.is_random or _is_closed(estimates, draws_of(results))
         cells = [
             _make_cell(estimates[column.name], column.name, fixed)
             if column.name in estimates
@@ -96,11 +96,12 @@ def table_rows(results: Results) -> list[Row]:
     return rows
 
 
-def _is_closed(estimates: dict[str, Estimate]) -> bool:
+def _is_closed(estimates: dict[str, Estimate], draws: Draws) -> bool:
     """Tell whether TUBE and ELBO_K are equal, as for blocks of one token: no bounds, but values."""
-    if not {"tube", "elbo_k"} <= estimates.keys():
+    ends = [headline_bound(side, draws).name for side in ("upper", "lower")]
+    if not estimates.keys() >= set(ends):
         return False
-    low, high = estimates["tube"]["ppl"], estimates["elbo_k"]["ppl"]
+    low, high = (estimates[end]["ppl"] for end in ends)
     return low is not None and high is not None and abs(low - high) <= _ROUNDING * high
 
 

@@ -28,8 +28,8 @@ def write_figures(
 ) -> None:
     """Draw the bracket, and the curves of a regime in which orderings matter, if there is one.
 
-    Curves are measured in one more pass over the parts. Those of an earlier report that this one
-    has not are removed.
+    Curves are measured in one more pass over the parts. Those of an earlier report that do not
+    belong to this one are removed.
     """
     save_figure(draw_bracket(results), folder, "bracket")
     regime = figure_regime(results["regimes"])
