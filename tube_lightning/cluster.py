@@ -1,11 +1,14 @@
 """On a cluster: who starts the processes, and what happens when the scheduler wants them back."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import lightning as L
+import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
@@ -50,6 +53,20 @@ def check_processes(trainer: L.Trainer) -> None:
             f"--multirun: expected a single process, got {num_processes}, each of which would start"
             " the sweep again; set trainer.devices=1, or run the settings one after the other"
         )
+
+
+@contextmanager
+def disconnecting() -> Iterator[None]:
+    """Close the connections to other processes at the end, also of an interruption.
+
+    Lightning leaves gloo's to the end of the interpreter, whose threads then abort it now and then
+    (1 of 38 runs on a busy machine): SLURM takes that for a failure, and kills the other tasks.
+    """
+    try:
+        yield
+    finally:
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
 
 
 class StopOnSigterm(Checkpoint):

@@ -13,6 +13,7 @@ from rich.console import Console
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
 from tube_lightning.checks import check_whole_number
+from tube_lightning.cluster import disconnecting
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
@@ -143,7 +144,7 @@ def score_and_report(
     if data.remaining() or not decides_alone(trainer):
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(settings))
-        with ends_together(trainer), says_how_to_continue(data, trainer):
+        with disconnecting(), ends_together(trainer), says_how_to_continue(data, trainer):
             trainer.test(module, datamodule=data, verbose=False)
     if not trainer.is_global_zero:
         return None

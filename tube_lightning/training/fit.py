@@ -8,7 +8,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 
 from tube_lightning.checkpoints import save_checkpoint
-from tube_lightning.cluster import StopOnSigterm
+from tube_lightning.cluster import StopOnSigterm, disconnecting
 from tube_lightning.rundir import LAST_STATE_FILE, MODEL_FOLDER, claim_directory
 from tube_lightning.training.module import DenoiserTraining
 
@@ -41,7 +41,8 @@ def train_to_end(
     for logger in trainer.loggers:
         logger.log_hyperparams(dict(config))
     last = directory / LAST_STATE_FILE
-    trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
+    with disconnecting():
+        trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER
     if trainer.is_global_zero and not trainer.interrupted:
         save_checkpoint(folder, module.network)
