@@ -109,20 +109,7 @@ def _twice(pairs: int) -> int:
     return 2 * pairs
 
 
-ESTIMATORS: dict[str, Estimator] = {}
-"""The estimators by name, in the order of tables: biased ones, upper bounds, lower bounds."""
-
-
-def register_estimator(estimator: Estimator) -> None:
-    """Add a line to the table of this process."""
-    if estimator.name in ESTIMATORS or not estimator.name.isidentifier():
-        raise ValueError(
-            f"estimator: expected a new name of letters, digits and _, got {estimator.name!r}"
-        )
-    ESTIMATORS[estimator.name] = estimator
-
-
-for line in (
+_TABLE = (
     Estimator(
         "cubo",
         "CUBO",
@@ -151,8 +138,18 @@ for line in (
     Estimator("tube_split", "TUBE", tube_split, fewest=2, columns_for=("bank",)),
     Estimator("elbo_k", "ELBO_K", elbo_k, on_a_bank="whole"),
     Estimator("elbo", "ELBO", elbo, on_a_bank="continuous"),
-):
-    register_estimator(line)
+)
+ESTIMATORS = {estimator.name: estimator for estimator in _TABLE}
+"""The estimators by name. Tables have those that promise nothing first, then bounds."""
+
+
+def register_estimator(estimator: Estimator) -> None:
+    """Add a line to the table of this process."""
+    if estimator.name in ESTIMATORS or not estimator.name.isidentifier():
+        raise ValueError(
+            f"estimator: expected a new name of letters, digits and _, got {estimator.name!r}"
+        )
+    ESTIMATORS[estimator.name] = estimator
 
 
 def headline_bound(side: Side, draws: Draws) -> Estimator:
