@@ -1,6 +1,7 @@
 """What tests share: the environment, and names that docstring examples need not import."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read on import; without it a failed load takes a minute
@@ -22,6 +23,16 @@ import tube_lightning.bounds
 def _example_names(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace["torch"] = torch
     doctest_namespace["elbo_k"] = tube_lightning.bounds.elbo_k
+
+
+@pytest.fixture(autouse=True)
+def _same_estimators() -> Iterator[None]:
+    """What a test registers, others do not see."""
+    table = tube_lightning.bounds.ESTIMATORS
+    before = dict(table)
+    yield
+    table.clear()
+    table.update(before)
 
 
 @pytest.fixture

@@ -28,8 +28,7 @@ from tube_lightning.checkpoints import read_checkpoint
 from tube_lightning.data import TokenSequences, demo_sequences
 from tube_lightning.demo import DEMO_CHECKPOINTS, demo_checkpoint
 from tube_lightning.lattice import exact_log_likelihood
-from tube_lightning.networks import BlockDiffusion, DiT
-from tube_lightning.networks.arm import DiTARM
+from tube_lightning.networks import BlockDiffusion, DiT, DiTARM
 from tube_lightning.orderings import block_roles, distinct_sets, reveal_steps, reveal_times
 from tube_lightning.scoring import conditional_rows, conditional_table
 

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The ``compute`` method of metric"),  # ranks out of batches
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
 ]
-PLAN = Plan.of(Protocol(num_orderings=4, nfe=[2]), 4)
+PLAN = Plan(Protocol(num_orderings=4, nfe=[2]), 4)
 LENGTHS = torch.tensor([12, 7, 1, 9, 12])
 BATCH_SIZE = 2
 
@@ -142,7 +142,7 @@ def test_precision_of_the_trainer_changes_no_bit(alone, tmp_path):
 @pytest.mark.parametrize("bank", [False, True])
 def test_module_and_plan_go_to_other_processes(tmp_path, bank):
     """As spawned processes get them: by pickles, to which lambdas are strange."""
-    plan = Plan.of(Protocol(num_orderings=4, nfe=[2], bank=bank), 4)
+    plan = Plan(Protocol(num_orderings=4, nfe=[2], bank=bank, num_reseeds=int(bank)), 4)
     module = LikelihoodEvaluation(random_model(4), {}, plan, ScoreFiles(tmp_path))
     other = pickle.loads(pickle.dumps(module))
     tokens, roles = random_tokens(2, 8), sequence_roles(torch.tensor([8, 8]), 8, 4)

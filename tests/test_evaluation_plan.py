@@ -68,6 +68,7 @@ def test_bad_numbers_of_steps_are_named(name, value):
         ({"num_orderings": 0}, "num_orderings: expected a whole number of at least 1, got 0"),
         ({"num_reseeds": -1, "bank": True}, r"num_reseeds: .* at least 0, got -1"),
         ({"num_reseeds": 3}, "num_reseeds: expected 0 without a bank, got 3"),
+        ({"bank": True}, "num_reseeds: expected at least 1 re-seed of a bank, got 0"),
         ({"elbo_seeds": -2}, r"elbo_seeds: .* at least 0, got -2"),
         ({"elbo_seeds": True}, r"elbo_seeds: .* at least 0, got True"),
         ({"exact_max_block_size": -1}, r"exact_max_block_size: .* at least 0, got -1"),
@@ -86,18 +87,18 @@ def test_plans_of_a_protocol():
         *(64, 64),
         *(128, 128),
     ]
-    plan = Plan.of(Protocol(), 8)
-    assert (plan.num_orderings, plan.exact, plan.elbo_seeds) == (64, True, 0)
+    plan = Plan(Protocol(), 8)
+    assert (plan.num_orderings, plan.exact, plan.protocol.elbo_seeds) == (64, True, 0)
     assert plan.exact_regimes == plan.regimes == list_regimes(8)
     assert plan.draw_times([3], 2).shape == (1, 2, 64, 8)
-    plan = Plan.of(Protocol(num_orderings=6, elbo_seeds=2, seed=9), 16)
+    plan = Plan(Protocol(num_orderings=6, elbo_seeds=2, seed=9), 16)
     assert (plan.num_orderings, plan.exact, plan.exact_regimes) == (6, False, ())
-    assert (plan.elbo_seeds, plan.seed) == (2, 9)
+    assert (plan.protocol.elbo_seeds, plan.protocol.seed) == (2, 9)
 
 
 def test_regimes_that_are_too_large_to_be_exact():
     """T steps need sums over all subsets of all sets: blocks of 16 have any-order and chunks."""
-    plan = Plan.of(Protocol(exact_max_block_size=16, nfe=[2], chunks=[4]), 16)
+    plan = Plan(Protocol(exact_max_block_size=16, nfe=[2], chunks=[4]), 16)
     assert plan.exact
     assert plan.exact_regimes == (ANY_ORDER, Regime(EqualChunks(4)))
 
@@ -155,7 +156,7 @@ def test_fresh_draws_are_named_by_seed_sequence_and_block():
 
 def test_all_orders_of_a_bank_average_to_the_exact_value():
     """ELBO_24 over a complete bank is log p itself, under any order."""
-    plan = Plan.of(Protocol(bank=True), 4)
+    plan = Plan(Protocol(bank=True, num_reseeds=1), 4)
     tokens = random_tokens(2, 8)
     roles = torch.zeros(2, 2, 4, dtype=torch.int64)
     roles[:, 0, 0] = 1

@@ -128,12 +128,12 @@ PROTOCOL = {"num_orderings": 5, "chunks": [2, 3], "elbo_seeds": 4, "seed": 11}
 
 @pytest.fixture(scope="module", params=[8, 0], ids=["lattice", "sampled"])
 def plan(request):
-    return Plan.of(Protocol(exact_max_block_size=request.param, **PROTOCOL), 4)
+    return Plan(Protocol(exact_max_block_size=request.param, **PROTOCOL), 4)
 
 
 @pytest.fixture(scope="module")
 def lattice_plan():
-    return Plan.of(Protocol(**PROTOCOL), 4)
+    return Plan(Protocol(**PROTOCOL), 4)
 
 
 def score(model, plan, lengths=LENGTHS, arms=None):
@@ -200,7 +200,7 @@ def test_exact_values_by_enumeration(network, model, lattice_plan):
 
 
 def test_sampling_has_no_exact_values(model):
-    plan = Plan.of(Protocol(num_orderings=2, exact_max_block_size=3), 4)
+    plan = Plan(Protocol(num_orderings=2, exact_max_block_size=3), 4)
     for regime in score(model, plan).regimes.values():
         assert regime.exact is None
         assert regime.exact_elbo is None
@@ -209,7 +209,7 @@ def test_sampling_has_no_exact_values(model):
 
 def test_blocks_of_sixteen_are_sampled():
     network = random_network(16)
-    plan = Plan.of(Protocol(num_orderings=2, nfe=[4], seed=3), 16)
+    plan = Plan(Protocol(num_orderings=2, nfe=[4], seed=3), 16)
     lengths = {0: 32, 5: 21}
     ids, tokens, roles = documents(lengths, 16)
     scores = score(BlockDiffusion.from_network(network), plan, lengths)
@@ -276,7 +276,7 @@ def test_slices_change_nothing(model, lattice_plan, monkeypatch):
 
 
 def test_both_paths_agree(model, lattice_plan):
-    sampled = Plan.of(Protocol(exact_max_block_size=0, **PROTOCOL), 4)
+    sampled = Plan(Protocol(exact_max_block_size=0, **PROTOCOL), 4)
     exactly, sampled = score(model, lattice_plan), score(model, sampled)
     for name, regime in exactly.regimes.items():
         other = sampled.regimes[name]
@@ -289,7 +289,7 @@ def test_both_paths_agree(model, lattice_plan):
 
 def test_a_seed_is_another_draw(model):
     first, again, second = (
-        score(model, Plan.of(Protocol(num_orderings=3, seed=seed), 4)).regimes["ao_arm"]
+        score(model, Plan(Protocol(num_orderings=3, seed=seed), 4)).regimes["ao_arm"]
         for seed in (0, 0, 1)
     )
     assert torch.equal(first.scores, again.scores)
@@ -300,7 +300,7 @@ def test_a_seed_is_another_draw(model):
 
 def test_more_orderings_begin_with_the_fewer(model):
     few, many = (
-        score(model, Plan.of(Protocol(num_orderings=count), 4)).regimes["ao_arm"].scores
+        score(model, Plan(Protocol(num_orderings=count), 4)).regimes["ao_arm"].scores
         for count in (3, 9)
     )
     assert_close(many[..., :3], few)
@@ -313,7 +313,7 @@ def test_continuous_elbo_of_each_draw(network, model, plan):
     """(1 / t) times the hidden positions' log-probabilities, looked up in naive tables."""
     ids, tokens, roles = documents()
     tables = naive_tables(network, tokens, roles)
-    draws = hidden_draws(plan.seed, ids, roles, plan.elbo_seeds)
+    draws = hidden_draws(plan.protocol.seed, ids, roles, plan.protocol.elbo_seeds)
     scores = score(model, plan)
     assert all(
         (regime.continuous_elbo is None) == (name != "ao_arm")
@@ -322,7 +322,7 @@ def test_continuous_elbo_of_each_draw(network, model, plan):
     got = scores.regimes["ao_arm"].continuous_elbo
     for at, table in tables.items():
         scored = [d for d in range(4) if roles[at][d] == SCORED]
-        for k in range(plan.elbo_seeds):
+        for k in range(plan.protocol.elbo_seeds):
             hidden = draws.hidden[at][k].tolist()
             code = sum(2**bit for bit, d in enumerate(scored) if not hidden[d])
             terms = [table[code][bit] for bit, d in enumerate(scored) if hidden[d]]
@@ -332,7 +332,7 @@ def test_continuous_elbo_of_each_draw(network, model, plan):
 
 def test_continuous_elbo_averages_to_the_exact_one(model):
     """Within 4 standard errors of 4,000 draws, block by block."""
-    plan = Plan.of(Protocol(num_orderings=1, nfe=[1], elbo_seeds=4000, seed=2), 4)
+    plan = Plan(Protocol(num_orderings=1, nfe=[1], elbo_seeds=4000, seed=2), 4)
     regime = score(model, plan, {9: 16}).regimes["ao_arm"]
     draws = regime.continuous_elbo[0]
     error = draws.std(dim=-1) / math.sqrt(4000)

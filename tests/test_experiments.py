@@ -162,7 +162,7 @@ def test_the_papers_tables(data, size):
     assert [regime.steps for regime in protocol.regimes(size)] == [*NFE[size], None]
     assert protocol.bank
     assert (protocol.num_reseeds, protocol.elbo_seeds) == (NUM_RESEEDS, ELBO_SEEDS)
-    assert Plan.of(protocol, size).exact == (size <= 8)  # what the paper could not compute
+    assert Plan(protocol, size).exact == (size <= 8)  # what the paper could not compute
     assert (config.length, config.batch_size) == (LENGTH[data], BATCH_SIZE[data])
     assert config.num_batches == NUM_BATCHES
     blocks_of_4 = config.num_batches * config.batch_size * config.length // 4

@@ -17,7 +17,7 @@ MAP = re.findall(r"^    (\w+)  +(\S.*)$", tube_lightning.__doc__, re.M)
 STAGES = [stage for stage, _ in MAP]
 
 
-def imports_of(path, everywhere=True):
+def imports_of(path):
     """Yield (module, names) of all imports, those inside functions too; not those for types."""
     tree = ast.parse(path.read_text())
     for node in list(ast.walk(tree)):
@@ -97,11 +97,14 @@ def test_packages_export_what_is_there():
 
 
 def test_bounds_import_only_torch_and_jaxtyping():
-    allowed = {"torch", "math", "jaxtyping", "typing", "collections", "dataclasses", "functools"}
+    allowed = {"torch", "math", "jaxtyping", "typing", "collections"}
+    allowed |= {"dataclasses", "functools", "inspect", "tube_lightning"}
+    ours = ("tube_lightning.bounds", "tube_lightning.checks", "tube_lightning.protocol")
     for path in (ROOT / "bounds").glob("*.py"):
         for name, _ in imports_of(path):
-            ours = name.startswith("tube_lightning.bounds") or name == "tube_lightning.checks"
-            assert ours or name.split(".")[0] in allowed, f"{path} imports {name}"
+            top = name.split(".")[0]
+            assert top in allowed, f"{path} imports {name}"
+            assert top != "tube_lightning" or name.startswith(ours), f"{path} imports {name}"
 
 
 def test_reports_need_neither_lightning_nor_models():

@@ -42,12 +42,8 @@ TOYS = (
 
 @pytest.fixture(autouse=True)
 def _toys():
-    before = dict(ESTIMATORS)
     for toy in TOYS:
         register_estimator(toy)
-    yield
-    ESTIMATORS.clear()
-    ESTIMATORS.update(before)
 
 
 def columns_of(text):

@@ -1,13 +1,14 @@
 """The protocol: how blocks are scored, and what is made of the scores."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from tube_lightning.checks import check_whole_number
 from tube_lightning.regimes import LARGEST_LATTICE, Regime, list_regimes
 
-_SCORES_DO_NOT_DEPEND_ON = ("name", "num_reseeds")
+Draws = Literal["fresh", "bank"]
+"""Orderings drawn for each block, or one bank of them for all."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Protocol:
             )
         if self.num_reseeds and not self.bank:
             raise ValueError(f"num_reseeds: expected 0 without a bank, got {self.num_reseeds}")
+        if self.bank and not self.num_reseeds:
+            raise ValueError("num_reseeds: expected at least 1 re-seed of a bank, got 0")
 
     def regimes(self, block_size: int) -> tuple[Regime, ...]:
         """List the regimes that blocks of one size are scored in."""
@@ -61,10 +64,6 @@ class Protocol:
         return 24 if block_size <= 4 else 64 if block_size <= 8 else 128
 
     @property
-    def draws(self) -> Literal["fresh", "bank"]:
+    def draws(self) -> Draws:
         """Tell what the report is of: orderings fresh for each block, or resamples of a bank."""
-        return "bank" if self.num_reseeds else "fresh"
-
-    def scored_with(self) -> Mapping[str, Any]:
-        """Return the settings that scores depend on; the others are the report's alone."""
-        return {k: v for k, v in asdict(self).items() if k not in _SCORES_DO_NOT_DEPEND_ON}
+        return "bank" if self.bank else "fresh"

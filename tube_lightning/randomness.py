@@ -9,10 +9,12 @@ counter's first half counts the numbers of a place, its second half is the place
     hidden         2**32 + block   0        a rate, then one for each position, draw after draw
     tokens         block           1        one for each sampled token
     re-seeds       re-seed         2        places in the bank, block after block of the sequence
+    shuffles       0               3        an order of the bank, block after block of the sequence
 
 Blocks and re-seeds are below 2**32, so no two streams meet. Training draws from generators with a
-state, one for each name: (seed, epoch) is the order of the sequences, (seed, step, rank) the noise
-of a step, (seed,) the first weights.
+state, a new one for each name: (seed, epoch) orders the sequences; (seed, 2 step, rank) is the
+noise of a step, and seeds torch's own generator for its dropout; (seed, 2 batch + 1, rank) is the
+noise of a validation batch; torch's own with (seed) makes the first weights.
 """
 
 from typing import NamedTuple
@@ -38,7 +40,8 @@ REVEAL_TIMES = Stream("reveal times", third=0, fourth=0)
 HIDDEN = Stream("hidden", third=ROOM, fourth=0)
 TOKENS = Stream("tokens", third=0, fourth=1)
 RESEEDS = Stream("re-seeds", third=0, fourth=2)
-STREAMS = (REVEAL_TIMES, HIDDEN, TOKENS, RESEEDS)
+SHUFFLES = Stream("shuffles", third=0, fourth=3)
+STREAMS = (REVEAL_TIMES, HIDDEN, TOKENS, RESEEDS, SHUFFLES)
 
 
 def uniforms(

@@ -95,26 +95,36 @@ def write_text(path: Path, text: str) -> None:
         unfinished.write_text(text, encoding="utf-8")
 
 
-def claim_directory(directory: str | Path, config: Mapping[str, Any]) -> Path:
+def claim_directory(
+    directory: str | Path, config: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> Path:
     """Make ``directory`` the home of one configuration, or refuse with the keys that differ.
 
     The configuration is written atomically the first time; later runs must bring the same.
+    ``settings`` are what users gave, as the run's record has them: a refusal tells those that differ.
     """
     directory = Path(directory)
     path = directory / CLAIM_FILE
-    ours = flat_settings(json.loads(json.dumps(config)))
-    if path.exists():
-        theirs = flat_settings(json.loads(path.read_text()))
-        differing = sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
-        if differing:
-            lines = [f"{k}: there {theirs.get(k)!r}, now {ours.get(k)!r}" for k in differing]
-            raise ValueError(
-                f"output_dir: {directory} belongs to a run with other settings; choose another "
-                "or remove it.\n  " + "\n  ".join(lines)
-            )
-    else:
+    if not path.exists():
         write_text(path, json.dumps(config, indent=2) + "\n")
+        return directory
+    differing = _compare(json.loads(path.read_text()), config)
+    if differing:
+        record = directory / RUN_FILE
+        before = json.loads(record.read_text())["config"] if settings and record.exists() else {}
+        told = _compare(before, settings or {}) if before else []
+        raise ValueError(
+            f"output_dir: {directory} belongs to a run with other settings; choose another "
+            "or remove it.\n  " + "\n  ".join(dict.fromkeys(told + differing))
+        )
     return directory
+
+
+def _compare(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """List the keys that differ, as JSON holds them."""
+    theirs, ours = flat_settings(there), flat_settings(json.loads(json.dumps(now)))
+    differing = sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
+    return [f"{k}: there {theirs.get(k)!r}, now {ours.get(k)!r}" for k in differing]
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from tube_lightning.rundir import finished_file
 
 ARM, ARM_FT = "arm", "arm_ft"
 """The autoregressive models: the baseline, and one fine-tuned on the block model's samples."""
+LEFT_TO_RIGHT = "pi"
+"""The surrogate that is the model itself in one fixed order."""
 _PREFIX, _SUFFIX = "batch_", ".parquet"
 _METADATA_KEY = b"tube_lightning"
 _SEQUENCE, _BLOCK, _NUM_TOKENS = "sequence", "block", "num_tokens"
@@ -56,7 +58,7 @@ class RegimeView:
     def surrogates(self) -> dict[str, Float64[Tensor, "batch blocks"]]:
         """The densities psi that do not depend on the sampled orderings, by name, in nats."""
         own = self.regime.left_to_right
-        return {**({} if own is None else {"pi": own}), **self.arms}
+        return {**({} if own is None else {LEFT_TO_RIGHT: own}), **self.arms}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from tube_lightning.bounds.cubo import cubo
 from tube_lightning.bounds.elbo import elbo, elbo_k
 from tube_lightning.bounds.estimators import (
     ESTIMATORS,
-    Draws,
     Estimator,
     EstimatorSettings,
     Setting,
@@ -29,7 +28,6 @@ from tube_lightning.bounds.validity import Bound, Side, Terms, guarantee, terms_
 __all__ = [
     "ESTIMATORS",
     "Bound",
-    "Draws",
     "Estimator",
     "EstimatorSettings",
     "Setting",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, Literal
 
 from jaxtyping import Float64, Int64
@@ -19,9 +20,7 @@ from tube_lightning.bounds.tube import tube_loo, tube_split
 from tube_lightning.bounds.tvo import tvo_of_resamples, tvo_upper
 from tube_lightning.bounds.validity import Bound, Side
 from tube_lightning.checks import check_whole_number
-
-Draws = Literal["fresh", "bank"]
-"""Orderings drawn for each block, or one bank of them for all."""
+from tube_lightning.protocol import Draws
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,12 @@ class Setting:
     least: int | float
     help: str
 
-    def checked(self, name: str, value: Any) -> int | float:  # noqa: ANN401 (what a user gave)
+    @staticmethod
+    def of(bound: Bound[..., Tensor], name: str, least: int | float, help: str) -> "Setting":
+        """Describe an argument of a function, with the default that it has there."""
+        return Setting(name, signature(bound).parameters[name].default, least, help)
+
+    def validate(self, name: str, value: Any) -> int | float:  # noqa: ANN401 (what a user gave)
         """Return a value as its kind of number, or refuse one that means nothing."""
         if isinstance(self.default, int):
             check_whole_number(name, value, least=int(self.least))
@@ -105,7 +109,7 @@ class Estimator:
         return self.with_settings(settings)(bank.expand_as(places).gather(-1, places))
 
 
-def _twice(pairs: int) -> int:
+def _num_groups(pairs: int) -> int:
     return 2 * pairs
 
 
@@ -114,14 +118,14 @@ _TABLE = (
         "cubo",
         "CUBO",
         cubo,
-        settings=(Setting("beta", 2.0, 1, "exponent of CUBO, at least 1"),),
+        settings=(Setting.of(cubo, "beta", 1, "exponent of CUBO, at least 1"),),
         column="CUBO_{beta:g}",
     ),
     Estimator(
         "tvo",
         "TVO",
         tvo_upper,
-        settings=(Setting("partitions", 200, 1, "grid points of TVO"),),
+        settings=(Setting.of(tvo_upper, "partitions", 1, "grid points of TVO"),),
         of_resamples=tvo_of_resamples,
         marker="s",
     ),
@@ -129,9 +133,9 @@ _TABLE = (
         "isvgb",
         "IS-VG-B",
         isvgb,
-        settings=(Setting("pairs", 2, 1, "pairs of means of IS-VG-B"),),
+        settings=(Setting.of(isvgb, "pairs", 1, "pairs of means of IS-VG-B"),),
         fewest=2,
-        multiple=_twice,
+        multiple=_num_groups,
         marker="^",
     ),
     Estimator("tube", "TUBE", tube_loo, fewest=2, columns_for=("fresh",)),
@@ -165,7 +169,7 @@ def headline_bound(side: Side, draws: Draws) -> Estimator:
     )
 
 
-class EstimatorSettings(Mapping[str, Any]):
+class EstimatorSettings(Mapping[str, int | float]):
     """What the estimators leave open, by names such as cubo_beta. The defaults are the paper's.
 
     >>> EstimatorSettings(cubo_beta=3.0)["cubo_beta"], EstimatorSettings()["isvgb_pairs"]
@@ -177,13 +181,13 @@ class EstimatorSettings(Mapping[str, Any]):
         known = dict(list_settings())
         if unknown := sorted(changes.keys() - known.keys()):
             raise ValueError(f"estimators: expected {', '.join(known)}, got {', '.join(unknown)}")
-        self._values = {n: s.checked(n, changes.get(n, s.default)) for n, s in known.items()}
+        self._values = {n: s.validate(n, changes.get(n, s.default)) for n, s in known.items()}
 
     def of(self, estimator: Estimator) -> dict[str, Any]:
         """Return the arguments of one estimator's function."""
         return {s.name: self[setting_name(estimator, s)] for s in estimator.settings}
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 (numbers of either kind)
+    def __getitem__(self, name: str) -> int | float:
         """Return one value."""
         return self._values[name]
 

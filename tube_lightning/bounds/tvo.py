@@ -46,7 +46,7 @@ def tvo_upper(
 def tvo_of_resamples(
     bank: Float64[Tensor, "batch blocks orderings"],
     places: Int64[Tensor, "reseeds batch blocks orderings"],
-    partitions: int = 200,
+    partitions: int,
 ) -> Float64[Tensor, "reseeds batch blocks"]:
     """Return ``tvo_upper`` of every resample of a bank, exponentiating it once for all of them.
 

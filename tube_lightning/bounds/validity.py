@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import Tensor
@@ -81,7 +82,7 @@ def made_of_terms(
 
         bound: Any = guarantee(side, bound_preserving=bound_preserving)(value)
         bound.terms = terms
-        bound.__annotations__ = {**terms.__annotations__, "return": Tensor}
+        bound.__signature__ = signature(terms).replace(return_annotation=Tensor)  # for help()
         return cast("BoundOfTerms[P, M]", bound)
 
     return attach

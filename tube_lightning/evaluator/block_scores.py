@@ -10,7 +10,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from tube_lightning.evaluator.continuous_time import hidden_draws
+from tube_lightning.evaluator.continuous_time import HiddenDraws, hidden_draws
 from tube_lightning.evaluator.plan import Plan
 from tube_lightning.lattice import (
     exact_elbo,
@@ -80,8 +80,7 @@ def score_batch(
 def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> list[_Batch]:
     """Cut a batch so that full tables stay small, and draw its orderings."""
     batch, blocks, size = roles.shape
-    entries = blocks * size * (1 << size) if plan.exact else 1
-    together = max(1, _MAX_TABLE // entries) if plan.exact else batch
+    together = max(1, _MAX_TABLE // (blocks * size << size)) if plan.exact else batch
     slices = []
     for first in range(0, batch, together):
         ids = sequences[first : first + together]
@@ -104,8 +103,8 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     table = conditional_table(model, batch.tokens, roles=batch.roles)
     exact = _exact_values(table, batch.roles, plan)
     continuous = None
-    if plan.elbo_seeds:
-        draws = hidden_draws(plan.seed, batch.sequences, batch.roles, plan.elbo_seeds)
+    if plan.protocol.elbo_seeds:
+        draws = _draw_hidden(batch, plan)
         codes = encode_sets(draws.revealed)
         rows = table.gather(2, repeat(codes, "b n k -> b n k size", size=table.shape[-1]))
         continuous = draws.weighted_elbo(rows)
@@ -117,6 +116,11 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
         )
         for regime in plan.regimes
     }
+
+
+def _draw_hidden(batch: _Batch, plan: Plan) -> HiddenDraws:
+    protocol = plan.protocol
+    return hidden_draws(protocol.seed, batch.sequences, batch.roles, protocol.elbo_seeds)
 
 
 def _exact_values(
@@ -169,7 +173,7 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
         scored = (roles == Role.SCORED).expand_as(index)
         scores = torch.where(scored, terms, 0.0).sum(dim=-1)
         regimes[regime.name] = _regime_scores(scores.view(shape))
-    if plan.elbo_seeds:
+    if plan.protocol.elbo_seeds:
         continuous = _continuous_elbo(model, batch, plan)
         any_order = regimes[ANY_ORDER.name]
         regimes[ANY_ORDER.name] = replace(any_order, continuous_elbo=continuous)
@@ -180,9 +184,9 @@ def _continuous_elbo(
     model: BlockModel[Any], batch: _Batch, plan: Plan
 ) -> Float64[Tensor, "batch blocks seeds"]:
     """Run the sets of the continuous-time draws, which no ordering shares."""
-    draws = hidden_draws(plan.seed, batch.sequences, batch.roles, plan.elbo_seeds)
+    draws = _draw_hidden(batch, plan)
     revealed = rearrange(draws.revealed, "b n k size -> (b n k) size")
-    owner = torch.arange(len(revealed), device=revealed.device) // plan.elbo_seeds
+    owner = torch.arange(len(revealed), device=revealed.device) // plan.protocol.elbo_seeds
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
     table = conditional_rows(model, batch.tokens, RevealedSets(distinct, needed, block, index=()))

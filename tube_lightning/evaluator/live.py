@@ -15,8 +15,8 @@ from tube_lightning.metrics import EXACT, Measured
 from tube_lightning.regimes import headline
 from tube_lightning.scores import ARM, ARM_FT
 
-Values = dict[str, dict[str, Measured]]
-TOKENS = "tokens_scored"
+RunningValues = dict[str, dict[str, Measured]]
+TOKENS_SCORED = "tokens_scored"
 
 
 class LiveValues(lightning.Callback):
@@ -34,7 +34,7 @@ class LiveValues(lightning.Callback):
         """Open the bar, where batches of earlier runs are done already."""
         if not trainer.is_global_zero:
             return
-        plot_against(trainer.loggers, TOKENS)
+        plot_against(trainer.loggers, TOKENS_SCORED)
         batches = cast("EvaluationBatches", trainer.test_dataloaders)
         finished = len(batches.finished)
         total = finished + len(batches.remaining)
@@ -61,7 +61,7 @@ class LiveValues(lightning.Callback):
             done = len(batches.finished) + min(turn * trainer.world_size, len(batches.remaining))
             self._bar.update(self._bar.task_ids[0], completed=done)
 
-    def _show(self, trainer: lightning.Trainer, values: Values) -> None:
+    def _show(self, trainer: lightning.Trainer, values: RunningValues) -> None:
         if not trainer.is_global_zero:
             return
         if self._bar is not None:
@@ -73,7 +73,7 @@ class LiveValues(lightning.Callback):
             for name, value in quantities.items()
         }
         for logger in trainer.loggers:
-            logger.log_metrics({**curves, TOKENS: float(tokens)}, step=tokens)
+            logger.log_metrics({**curves, TOKENS_SCORED: float(tokens)}, step=tokens)
 
     def on_test_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Close the bar."""
@@ -107,7 +107,7 @@ def _bar(total: int) -> Progress:
     )
 
 
-def live_bracket(values: Values) -> str:
+def live_bracket(values: RunningValues) -> str:
     """Write the any-order bracket so far, and the ARM's perplexity."""
     now = {name: value.ppl for name, value in values[headline(values)].items()}
     low, high = (headline_bound(side, "fresh").name for side in ("upper", "lower"))

@@ -26,7 +26,7 @@ from tube_lightning.metrics import (
 )
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.regimes import Regime
-from tube_lightning.scores import BlockScores, ScoreFiles
+from tube_lightning.scores import LEFT_TO_RIGHT, BlockScores, ScoreFiles
 
 
 class LikelihoodEvaluation(lightning.LightningModule):
@@ -58,7 +58,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
         quantities = [
             *sampled_quantities(self.plan.num_orderings, settings),
             *(exact_quantities() if regime in self.plan.exact_regimes else ()),
-            *surrogate_tubes(["pi", *self._arm_names]),
+            *surrogate_tubes([LEFT_TO_RIGHT, *self._arm_names]),
             *arm_quantities(self._arm_names),
         ]
         return corpus_metrics(quantities)

@@ -1,8 +1,8 @@
 """What is scored of each block: regimes, orderings, and whether every order is summed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float64
@@ -15,38 +15,28 @@ from tube_lightning.regimes import Regime
 MAX_ENUMERATED_BANK = 4
 """Blocks up to this size have all their orderings in a bank: 24, as in the paper."""
 
-DrawTimes = Callable[[Sequence[int], int], Float64[Tensor, "batch blocks orderings size"]]
-"""Sequence ids and the number of blocks to reveal times; the batch is the sequences, or 1."""
-
 
 @dataclass(frozen=True)
 class Plan:
-    """How blocks of one size are scored."""
+    """How a protocol scores blocks of one size."""
 
+    protocol: Protocol
     block_size: int
-    regimes: tuple[Regime, ...]
-    num_orderings: int
-    draw_times: DrawTimes
-    exact: bool
-    """Sum over all orders: every set of the lattice goes through the network."""
-    elbo_seeds: int = 0
-    """Draws of the continuous-time ELBO, as the original code evaluates."""
-    seed: int = 0
 
-    @staticmethod
-    def of(protocol: Protocol, block_size: int) -> "Plan":
-        """Choose what a protocol scores of blocks of one size."""
-        count = protocol.orderings_of(block_size)
-        draw = bank_times if protocol.bank else fresh_times
-        return Plan(
-            block_size=block_size,
-            regimes=protocol.regimes(block_size),
-            num_orderings=count,
-            draw_times=partial(draw, protocol.seed, count, block_size),
-            exact=block_size <= protocol.exact_max_block_size,
-            elbo_seeds=protocol.elbo_seeds,
-            seed=protocol.seed,
-        )
+    @property
+    def regimes(self) -> tuple[Regime, ...]:
+        """List the regimes."""
+        return self.protocol.regimes(self.block_size)
+
+    @property
+    def num_orderings(self) -> int:
+        """Count the sampled orderings of a block."""
+        return self.protocol.orderings_of(self.block_size)
+
+    @property
+    def exact(self) -> bool:
+        """Tell whether all orders are summed: every set of the lattice goes through the network."""
+        return self.block_size <= self.protocol.exact_max_block_size
 
     @property
     def exact_regimes(self) -> tuple[Regime, ...]:
@@ -54,6 +44,24 @@ class Plan:
         if not self.exact:
             return ()
         return tuple(r for r in self.regimes if self.block_size <= r.largest_exact_block)
+
+    def draw_times(
+        self, sequences: Sequence[int], num_blocks: int
+    ) -> Float64[Tensor, "batch blocks orderings size"]:
+        """Draw the reveal times of some sequences; the batch is the sequences, or 1 for a bank."""
+        draw = bank_times if self.protocol.bank else fresh_times
+        return draw(self.protocol.seed, self.num_orderings, self.block_size, sequences, num_blocks)
+
+    def identity(self) -> dict[str, Any]:
+        """Return all that scores depend on, by the names of the settings."""
+        return {
+            "num_orderings": self.num_orderings,
+            "regimes": [regime.name for regime in self.regimes],
+            "exact": self.exact,
+            "bank": self.protocol.bank,
+            "elbo_seeds": self.protocol.elbo_seeds,
+            "seed": self.protocol.seed,
+        }
 
 
 def fresh_times(

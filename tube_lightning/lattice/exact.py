@@ -25,7 +25,7 @@ def exact_log_likelihoods(
 
     All T-step regimes share one recursion, so the last axis costs little.
     """
-    table, size = _checked_table(table, regimes)
+    table, size = _prepare_table(table, regimes)
     max_groups = min(size, max((r for r in regimes if isinstance(r, int)), default=0))
     log_groups = table.new_empty(0)
     if max_groups:
@@ -78,7 +78,7 @@ def exact_elbo(
 
     Reference: TUBE paper, eq. (ao_arm_elbo) and (mdm_elbo).
     """
-    table, size = _checked_table(table, [steps])
+    table, size = _prepare_table(table, [steps])
     weights = torch.tensor(_edge_weights(size, steps), dtype=torch.float64, device=table.device)
     sets = all_sets(size).to(table.device)
     weight = torch.where(sets, 0.0, weights[sets.sum(dim=1)][:, None])
@@ -97,7 +97,7 @@ def exact_cubo(
     return exact_log_likelihood(beta * table.double(), steps) / beta
 
 
-def _checked_table(
+def _prepare_table(
     table: Float[Tensor, "*batch sets size"], regimes: Sequence[Steps]
 ) -> tuple[Float64[Tensor, "*batch sets size"], int]:
     """Return the table in float64 with its ignored entries zeroed; refuse NaN, +inf and sizes."""

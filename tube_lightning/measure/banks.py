@@ -18,7 +18,7 @@ from torch import Tensor
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings
 from tube_lightning.metrics import Quantity, sampled_quantities
 from tube_lightning.protocol import Protocol
-from tube_lightning.randomness import RESEEDS, uniforms
+from tube_lightning.randomness import RESEEDS, SHUFFLES, Stream, uniforms
 from tube_lightning.scores import BlockScores, RegimeScores, RegimeView
 
 _WORDS = 4
@@ -59,35 +59,35 @@ class Bank:
         self, part: BlockScores, num_orderings: int
     ) -> Int64[Tensor, "reseeds batch blocks orderings"]:
         """Draw places of the bank, with replacement, for every re-seed and block."""
-        draws = [self._uniforms(part, num_orderings, reseed) for reseed in range(self.num_reseeds)]
+        draws = [_draw(RESEEDS, self.seed, part, n, num_orderings) for n in range(self.num_reseeds)]
         return (torch.stack(draws) * num_orderings).long()
 
     def shuffle(self, part: BlockScores) -> BlockScores:
         """Put the bank, which may be sorted, into a random order for each block.
 
-        Any first half of the orderings is then independent of its second half, or nearly. The
-        order comes from the place after the last re-seed, which no re-seed uses.
+        Any first half of the orderings is then independent of its second half, or nearly.
         """
 
         def shuffled(regime: RegimeScores) -> RegimeScores:
-            order = self._uniforms(part, regime.scores.shape[-1], self.num_reseeds).argsort(-1)
+            order = _draw(SHUFFLES, self.seed, part, 0, regime.scores.shape[-1]).argsort(-1)
             return replace(regime, scores=regime.scores.gather(-1, order))
 
         return replace(part, regimes={name: shuffled(r) for name, r in part.regimes.items()})
 
-    def _uniforms(
-        self, part: BlockScores, count: int, reseed: int
-    ) -> Float64[Tensor, "batch blocks count"]:
-        """Draw u ~ Uniform[0, 1) for every block, as a function of names alone.
 
-        How many blocks there are, and which sequences are together, does not matter.
-        """
-        blocks, room = part.num_tokens.shape[1], -(-count // _WORDS) * _WORDS
-        rows = [
-            uniforms(RESEEDS, self.seed, sequence, reseed, blocks * room).reshape(blocks, room)
-            for sequence in part.sequences.tolist()
-        ]
-        return torch.from_numpy(np.stack(rows)[..., :count].copy())
+def _draw(
+    stream: Stream, seed: int, part: BlockScores, place: int, count: int
+) -> Float64[Tensor, "batch blocks count"]:
+    """Draw u ~ Uniform[0, 1) for every block, as a function of names alone.
+
+    How many blocks there are, and which sequences are together, does not matter.
+    """
+    blocks, room = part.num_tokens.shape[1], -(-count // _WORDS) * _WORDS
+    rows = [
+        uniforms(stream, seed, sequence, place, blocks * room).reshape(blocks, room)
+        for sequence in part.sequences.tolist()
+    ]
+    return torch.from_numpy(np.stack(rows)[..., :count].copy())
 
 
 def _resample(
@@ -143,22 +143,19 @@ def repetitions(view: RegimeView, quantities: Sequence[Quantity]) -> dict[str, l
     return repeated
 
 
-Values = Float64[Tensor, "batch blocks"]
-
-
-def _read_mean(name: str, view: RegimeView) -> Values:
+def _read_mean(name: str, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
     return _resamples(name, view).mean(dim=0)
 
 
-def _read_one(name: str, reseed: int, view: RegimeView) -> Values:
+def _read_one(name: str, reseed: int, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
     return _resamples(name, view)[reseed]
 
 
-def _read_mean_elbo(view: RegimeView) -> Values:
+def _read_mean_elbo(view: RegimeView) -> Float64[Tensor, "batch blocks"]:
     return _elbo_seeds(view).mean(dim=-1)
 
 
-def _read_one_elbo(seed: int, view: RegimeView) -> Values:
+def _read_one_elbo(seed: int, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
     return _elbo_seeds(view)[..., seed]
 
 

@@ -1,10 +1,8 @@
 """One pass over the parts: every quantity of every regime, per token, with its error."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
-
-from torchmetrics import MetricCollection
 
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure.banks import Bank, BankView, bank_quantities, repetitions
@@ -20,6 +18,7 @@ from tube_lightning.metrics import (
     sampled_quantities,
     surrogate_tubes,
 )
+from tube_lightning.protocol import Draws
 from tube_lightning.scores import BlockScores, RegimeView
 
 
@@ -37,54 +36,63 @@ def reported_quantities(view: RegimeView, settings: EstimatorSettings) -> list[Q
 
 
 @dataclass(frozen=True)
-class RegimeValues:
-    """One regime, measured: ``values`` also has the differences and single re-seeds, by name."""
+class RegimeQuantities:
+    """What is measured of a regime, chosen by what it has."""
 
     reported: list[Quantity]
     arms: list[Quantity]
     repeated: dict[str, list[Quantity]]
+    """each re-seed of what is re-seeded, by the name of the whole"""
+
+    @staticmethod
+    def of(view: RegimeView, settings: EstimatorSettings) -> "RegimeQuantities":
+        """Choose the quantities."""
+        reported = reported_quantities(view, settings)
+        return RegimeQuantities(reported, [*arm_quantities(view.arms)], repetitions(view, reported))
+
+    def all(self) -> list[Quantity]:
+        """List them with the differences that judge them."""
+        every = [quantity for quantities in self.repeated.values() for quantity in quantities]
+        told = [*self.reported, *self.arms]
+        return [*told, *judging_differences(told), *every]
+
+
+@dataclass(frozen=True)
+class RegimeValues:
+    """One regime, measured: ``values`` also has the differences and single re-seeds, by name."""
+
+    quantities: RegimeQuantities
     values: dict[str, Measured]
     tail: Tail | None
-
-    @property
-    def is_of_a_bank(self) -> bool:
-        """Tell whether all blocks shared their orderings."""
-        return bool(self.repeated)
+    draws: Draws
 
     def perplexities(self, name: str) -> list[float]:
         """List the perplexity of every re-seed; nothing for what is not re-seeded."""
-        return [self.values[quantity.name].ppl for quantity in self.repeated.get(name, [])]
+        return [self.values[q.name].ppl for q in self.quantities.repeated.get(name, [])]
 
     def ppl(self, name: str) -> float:
         """Return the perplexity: with re-seeds the mean of theirs, as the paper has it."""
         return fmean(self.perplexities(name) or [self.values[name].ppl])
 
 
-@dataclass
 class _RunningRegime:
     """The quantities of one regime, and their sums so far."""
 
-    reported: list[Quantity]
-    arms: list[Quantity]
-    repeated: dict[str, list[Quantity]]
-    metrics: MetricCollection
-    tail: GapTail = field(default_factory=GapTail)
+    def __init__(self, view: RegimeView, settings: EstimatorSettings) -> None:
+        self.quantities = RegimeQuantities.of(view, settings)
+        self.draws: Draws = "bank" if isinstance(view, BankView) else "fresh"
+        self.metrics = corpus_metrics(self.quantities.all(), over_ranks=False)
+        self.tail = GapTail()
 
-    @staticmethod
-    def of(view: RegimeView, settings: EstimatorSettings) -> "_RunningRegime":
-        """Choose the quantities by what the regime has."""
-        reported, arms = reported_quantities(view, settings), [*arm_quantities(view.arms)]
-        repeated = repetitions(view, reported)
-        every = [quantity for quantities in repeated.values() for quantity in quantities]
-        differences = judging_differences(reported + arms)
-        metrics = corpus_metrics([*reported, *arms, *differences, *every], over_ranks=False)
-        return _RunningRegime(reported, arms, repeated, metrics)
+    def update(self, view: RegimeView, part: BlockScores) -> None:
+        """Count some sequences."""
+        self.metrics.update(view, part.num_tokens)
+        self.tail.update(view.regime, part.sequences, part.num_tokens)
 
     def finish(self) -> RegimeValues:
         """Read the values off the sums."""
-        return RegimeValues(
-            self.reported, self.arms, self.repeated, measured(self.metrics), self.tail.compute()
-        )
+        values, tail = measured(self.metrics), self.tail.compute()
+        return RegimeValues(self.quantities, values, tail, self.draws)
 
 
 @dataclass
@@ -117,9 +125,8 @@ def measure_regimes(
         views = part.views() if bank is None else bank.views(part, settings)
         for name, view in views.items():
             if name not in running:
-                running[name] = _RunningRegime.of(view, settings)
-            running[name].metrics.update(view, part.num_tokens)
-            running[name].tail.update(view.regime, part.sequences, part.num_tokens)
+                running[name] = _RunningRegime(view, settings)
+            running[name].update(view, part)
     if not counts.tokens:
         raise ValueError("scores: expected at least one scored token, got none")
     return {name: regime.finish() for name, regime in running.items()}, counts

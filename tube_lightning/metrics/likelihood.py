@@ -10,11 +10,10 @@ from jaxtyping import Float64, Int, Int64
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from tube_lightning.bounds import ESTIMATORS, terms_of
+from tube_lightning.bounds import ESTIMATORS, EstimatorSettings, terms_of
 from tube_lightning.metrics.intervals import t95
 from tube_lightning.metrics.quantities import Quantity
 
-_REDUCED_BY_LOGSUMEXP = "log_sum_ratio"
 _SERIAL_NUMBERS = itertools.count()
 
 
@@ -96,7 +95,7 @@ class LikelihoodBound(Metric):
         ):
             self.add_state(state, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
         nothing = torch.tensor(-torch.inf, dtype=torch.float64)
-        self.add_state(_REDUCED_BY_LOGSUMEXP, nothing, dist_reduce_fx=_logsumexp_of_ranks)
+        self.add_state("log_sum_ratio", nothing, dist_reduce_fx=_logsumexp_of_ranks)
         # no two have the same states: a collection would merge bounds that tie on a first batch
         mark = f"bound_{next(_SERIAL_NUMBERS)}"
         self.add_state(mark, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
@@ -187,14 +186,14 @@ def _find_bound(bound: str | Callable[..., Any]) -> Callable[..., Any]:
         return bound
     if bound not in ESTIMATORS:
         raise ValueError(f"bound: expected one of {', '.join(ESTIMATORS)}, got {bound!r}")
-    return ESTIMATORS[bound].bound
+    return ESTIMATORS[bound].with_settings(EstimatorSettings())
 
 
 def corpus_metrics(quantities: Iterable[Quantity], *, over_ranks: bool = True) -> MetricCollection:
     """Make one metric a quantity, all updated by (view of a regime, number of tokens).
 
     Values are over all ranks; ``over_ranks=False`` asks no other, for one that saw all there is.
-    No compute groups: they would merge a lower and an upper bound that tie on the first batch.
+    No compute groups: no two bounds have the same states, so looking for equal ones is in vain.
     """
     metrics: dict[str, Metric | MetricCollection] = {
         quantity.name: LikelihoodBound(

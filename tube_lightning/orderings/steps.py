@@ -38,7 +38,7 @@ def _place_unscored(
     return revealed_at.masked_fill(roles == Role.ABSENT, NEVER)
 
 
-def _checked_roles(
+def _check_draws(
     draws: Shaped[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"] | None
 ) -> Int64[Tensor, "*#batch size"]:
     """Default to all scored; refuse draws that are not of their declared kind."""
@@ -80,7 +80,7 @@ def reveal_steps(
     >>> [reveal_steps(times, steps).tolist() for steps in (None, 2, EqualChunks(2))]
     [[2, 0, 1], [1, 0, 0], [1, 0, 0]]
     """
-    roles = _checked_roles(draws, roles)
+    roles = _check_draws(draws, roles)
     if isinstance(steps, int):
         if steps < 1:
             raise ValueError(f"steps: expected at least 1, got {steps}")
@@ -116,7 +116,7 @@ def partition_steps(
     """
     if group_size < 1:
         raise ValueError(f"group_size: expected at least 1, got {group_size}")
-    roles = _checked_roles(times, roles)
+    roles = _check_draws(times, roles)
     ranks, _ = _ranks(times, roles)
     group_size = min(group_size, times.shape[-1])
     groups, slots = ranks // group_size, ranks % group_size

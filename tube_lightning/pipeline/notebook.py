@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints import Source, load_arm, load_block_model
+from tube_lightning.checkpoints import Checkpoint, Source, load_arm, load_block_model
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import LiveValues
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.pipeline.console import quiet_lightning
-from tube_lightning.pipeline.run import Models, score_and_report
+from tube_lightning.pipeline.run import score_and_report
 from tube_lightning.protocol import Protocol
 from tube_lightning.report import Results
 from tube_lightning.scores import ARM, ARM_FT
 
 
 def evaluate(
-    model: BlockModel[Any] | Source,
+    model: BlockModel[Any] | Checkpoint | Source,
     tokens: Tensor | np.ndarray | Sequence[Any] | TokenSequences,
     *,
-    arm: AutoregressiveModel | Source | None = None,
-    arm_ft: AutoregressiveModel | Source | None = None,
+    arm: AutoregressiveModel | Checkpoint | Source | None = None,
+    arm_ft: AutoregressiveModel | Checkpoint | Source | None = None,
     protocol: Protocol | None = None,
     estimators: EstimatorSettings | None = None,
     batch_size: int = 16,
@@ -39,7 +39,8 @@ def evaluate(
 ) -> Results:
     """Bracket the likelihood of a block model on token ids, and compare it with an ARM.
 
-    Models are objects, or checkpoints as ``evaluate.py`` takes them. ``tokens`` are ids
+    Models are objects, or checkpoints: where they are, or a ``Checkpoint`` with its options.
+    ``tokens`` are ids
     ``[sequences, length]``; token 0 of every sequence is given. With an ``output_dir`` every
     finished batch is kept, figures and tables are written, and a second call continues; without,
     only the results come back. (A model of your own whose weights cannot be seen needs an attribute
@@ -64,18 +65,16 @@ def evaluate(
         if value is not None
     }
 
-    def load() -> Models:
-        network: Any = load_block_model(model) if _is_source(model) else model
-        arms: dict[str, Any] = {
-            name: load_arm(value) if _is_source(value) else value
-            for name, value in ((ARM, arm), (ARM_FT, arm_ft))
-            if value is not None
-        }
-        return network, arms
-
+    network: Any = load_block_model(model) if _is_source(model) else model
+    arms: dict[str, Any] = {
+        name: load_arm(value) if _is_source(value) else value
+        for name, value in ((ARM, arm), (ARM_FT, arm_ft))
+        if value is not None
+    }
     with quiet_lightning(), tempfile.TemporaryDirectory() as scratch:
         results = score_and_report(
-            load,
+            network,
+            arms,
             text,
             protocol=protocol,
             estimators=estimators,
@@ -96,8 +95,8 @@ def evaluate(
     return results
 
 
-def _is_source(model: object) -> TypeGuard[Source]:
-    return isinstance(model, str | PathLike)
+def _is_source(model: object) -> TypeGuard[Checkpoint | Source]:
+    return isinstance(model, Checkpoint | str | PathLike)
 
 
 def _as_sequences(tokens: Tensor | np.ndarray | Sequence[Any]) -> TokenSequences:

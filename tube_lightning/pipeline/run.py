@@ -37,11 +37,8 @@ from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
+_WHERE_MODELS_ARE = ("checkpoint", "revision", "plugin")
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
-_SCORES_DO_NOT_DEPEND_ON = ("estimators",)
-
-Models = tuple[BlockModel[Any], Mapping[str, AutoregressiveModel]]
-"""The block model, and autoregressive ones by name: arm, arm_ft."""
 
 
 def run_evaluation(
@@ -85,12 +82,9 @@ def run_evaluation(
         max_sequences=None if num_batches is None else num_batches * batch_size,
     )
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
-
-    def load() -> Models:
-        return load_block_model(model), {name: load_arm(c) for name, c in arms.items()}
-
     return score_and_report(
-        load,
+        load_block_model(model),
+        {name: load_arm(checkpoint) for name, checkpoint in arms.items()},
         text,
         protocol=protocol,
         estimators=estimators,
@@ -104,7 +98,8 @@ def run_evaluation(
 
 
 def score_and_report(
-    load: Callable[[], Models],
+    network: BlockModel[Any],
+    arms: Mapping[str, AutoregressiveModel],
     text: TokenSequences,
     *,
     protocol: Protocol,
@@ -119,15 +114,15 @@ def score_and_report(
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
-    ``checkpoints`` says where the models are from, for the record.
+    ``arms`` are autoregressive models by name, arm and arm_ft. ``settings`` and ``checkpoints``,
+    where the models are from, are for the record.
     """
-    network, arms = load()
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
     data = EvaluationData(text, batch_size=batch_size, block_size=network.block_size, files=files)
-    plan = Plan.of(protocol, network.block_size)
+    plan = Plan(protocol, network.block_size)
     module = LikelihoodEvaluation(network, arms, plan, files, estimators)
-    _claim(directory, settings, protocol, text, {"model": network, **arms}, files)
+    _claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)
         RunRecord(
@@ -156,24 +151,31 @@ def score_and_report(
 
 
 def _claim(
+    data: EvaluationData,
+    plan: Plan,
+    models: Mapping[str, object],
     directory: Path,
     settings: Mapping[str, Any],
-    protocol: Protocol,
-    text: TokenSequences,
-    models: Mapping[str, object],
-    files: ScoreFiles,
 ) -> None:
-    """Make the directory the home of all that scores depend on, and of nothing else."""
+    """Make the directory the home of all that scores depend on, and of nothing else.
+
+    Where files are does not matter: texts and weights are known by their hashes.
+    """
     identities = {name: model_identity(model) for name, model in models.items()}
-    depends_on = {k: v for k, v in settings.items() if k not in _SCORES_DO_NOT_DEPEND_ON}
+    given = {name: settings.get(name) or {} for name in models}
+    depends_on: dict[str, Any] = {
+        name: {key: value for key, value in options.items() if key not in _WHERE_MODELS_ARE}
+        for name, options in given.items()
+    }
     depends_on |= {
-        "protocol": protocol.scored_with(),
-        "token_sha256": text.sha256,
+        "batch_size": data.batch_size,
+        "protocol": plan.identity(),
+        "token_sha256": data.text.sha256,
         "models": identities,
     }
-    claim_directory(directory, depends_on)
+    claim_directory(directory, depends_on, settings)
     for name, identity in identities.items():
-        if identity["weights_sha256"] is None and files.finished():
+        if identity["weights_sha256"] is None and data.files.finished():
             raise ValueError(
                 f"output_dir: {directory} has scores, and whether they are of this {name} cannot "
                 "be told; choose another, or give the model an attribute `fingerprint`"

@@ -1,7 +1,6 @@
 """Report on a finished evaluation again: python -m tube_lightning.report --help."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
             num_orderings=options.num_orderings,
             output=options.output,
         )
-    except (ValueError, OSError, json.JSONDecodeError) as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -31,7 +31,7 @@ def regime_estimates(regime: RegimeValues) -> dict[str, Estimate]:
             estimate(quantity, regime.values[quantity.name], is_violated(quantity, regime)),
             regime.perplexities(quantity.name),
         )
-        for quantity in regime.reported
+        for quantity in regime.quantities.reported
     }
 
 
@@ -94,8 +94,8 @@ def check_consistency(regimes: dict[str, RegimeValues]) -> None:
     what TUBE bounds, and is no bound of the model's: the bank may happen to be a good one.
     """
     for name, regime in regimes.items():
-        of_a_bank = regime.is_of_a_bank
-        for quantity in regime.reported:
+        of_a_bank = regime.draws == "bank"
+        for quantity in regime.quantities.reported:
             upper = quantity.side == "upper"
             if not quantity.bound_preserving or quantity.side is None:
                 continue

@@ -50,4 +50,4 @@ def conclude(
 
 
 def _arm_estimates(regime: RegimeValues) -> dict[str, Estimate]:
-    return {arm.name: estimate(arm, regime.values[arm.name]) for arm in regime.arms}
+    return {arm.name: estimate(arm, regime.values[arm.name]) for arm in regime.quantities.arms}

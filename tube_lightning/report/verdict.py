@@ -2,7 +2,7 @@
 
 import math
 
-from tube_lightning.bounds import headline_bound
+from tube_lightning.bounds import ESTIMATORS, headline_bound
 from tube_lightning.measure import RegimeValues, difference_name
 from tube_lightning.metrics import ELBO_K, EXACT, Measured
 from tube_lightning.regimes import ANY_ORDER, Regime, headline
@@ -16,7 +16,7 @@ def verdict_sentence(regimes: dict[str, RegimeValues]) -> str:
     regime = regimes[name]
     told = Regime.parse(name)
     model = "any-order model" if told == ANY_ORDER else f"block model ({told.title})"
-    low, high = headline_bound("upper", "bank" if regime.is_of_a_bank else "fresh").name, ELBO_K
+    low, high = headline_bound("upper", regime.draws).name, ELBO_K
     if ARM not in regime.values:
         return _tell_without_arm(model, regime, low, high)
     arm = ppl_text(regime.ppl(ARM))
@@ -68,8 +68,8 @@ def _bound(regime: RegimeValues, name: str, relation: str) -> str:
     ppl = ppl_text(regime.ppl(name))
     if name == EXACT:
         return f"{ppl} exactly"
-    bound = "ELBO_K" if name == ELBO_K else "TUBE"
-    return f"{relation} {ppl} ({bound}{' of one bank of orderings' if regime.is_of_a_bank else ''})"
+    of_what = " of one bank of orderings" if regime.draws == "bank" else ""
+    return f"{relation} {ppl} ({ESTIMATORS[name].title}{of_what})"
 
 
 def _difference(regime: RegimeValues, name: str) -> Measured:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tube_lightning.rundir import claim_directory
+from tube_lightning.rundir import UNFINISHED, claim_directory
 
 METADATA_KEY = "tube_lightning"
 """Where a parquet file of samples keeps their settings, as JSON."""
@@ -57,7 +57,7 @@ class PartFiles:
         return self.folder / f"{number:06}.parquet"
 
     def _finish(self, path: Path, write: Callable[[Path], None]) -> None:
-        unfinished = self.folder / f"{path.name}.unfinished"
+        unfinished = self.folder / f"{path.name}{UNFINISHED}"
         write(unfinished)
         os.replace(unfinished, path)
 

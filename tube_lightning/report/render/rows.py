@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tube_lightning.bounds import ESTIMATORS, Draws, Estimator, EstimatorSettings, headline_bound
+from tube_lightning.bounds import ESTIMATORS, Estimator, EstimatorSettings, headline_bound
 from tube_lightning.metrics import EXACT
-from tube_lightning.protocol import Protocol
+from tube_lightning.protocol import Draws, Protocol
 from tube_lightning.regimes import Regime
+from tube_lightning.report.estimates import ROUNDING
 from tube_lightning.report.schema import Estimate, PaperCell, Results
 from tube_lightning.report.wording import counted, ppl_text
 
 Relation = Literal["", ">=", "<=", "="]
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Cell:
     def number(self, plus_minus: str) -> str:
         """Write the perplexity, and its spread if there is any."""
         text = ppl_text(self.ppl)
-        if self.ppl and self.std is not None and self.std > _ROUNDING * self.ppl:
+        if self.ppl and self.std is not None and self.std > ROUNDING * self.ppl:
             text += f" {plus_minus} {ppl_text(self.std, scale=self.ppl)}"
         return text
 
@@ -102,7 +102,7 @@ def _is_closed(estimates: dict[str, Estimate], draws: Draws) -> bool:
     if not estimates.keys() >= set(ends):
         return False
     low, high = (estimates[end]["ppl"] for end in ends)
-    return low is not None and high is not None and abs(low - high) <= _ROUNDING * high
+    return low is not None and high is not None and abs(low - high) <= ROUNDING * high
 
 
 def _make_cell(estimate: Estimate, name: str, fixed: bool) -> Cell:

@@ -42,7 +42,7 @@ def _write_curves(
     regime: Regime, parts: Iterable[BlockScores], bank: Bank | None, folder: Path
 ) -> set[str]:
     """Draw what can be drawn of a regime; return the names."""
-    views = _shuffled_views(regime, parts, bank)
+    views = _show_shuffled(regime, parts, bank)
     first = next(views)
     if first[0].regime.scores.shape[-1] < 2:
         return set()
@@ -57,7 +57,7 @@ def _write_curves(
     return {curve.name for curve in curves}
 
 
-def _shuffled_views(
+def _show_shuffled(
     regime: Regime, parts: Iterable[BlockScores], bank: Bank | None
 ) -> Iterator[tuple[RegimeView, Tensor]]:
     """Show part after part of a regime; a bank in a random order for each block."""

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tube_lightning.bounds import Bound, elbo_k, terms_of
+from torch import Tensor
+
+from tube_lightning.bounds import Bound, Terms, elbo_k, terms_of
 from tube_lightning.metrics import Quantity, arm_quantities, exact_quantities
 from tube_lightning.regimes import ANY_ORDER, Regime
 from tube_lightning.scores import ARM, RegimeView
@@ -57,8 +59,9 @@ def of_first(number: int, bound: Bound[..., Any]) -> Quantity:
     return Quantity(f"{bound.__name__}_{number}", partial(_read_first, number, bound))
 
 
-def _read_first(number: int, bound: Bound[..., Any], view: RegimeView) -> Any:  # noqa: ANN401
-    return terms_of(bound)(view.regime.scores[..., :number])
+def _read_first(number: int, bound: Bound[..., Any], view: RegimeView) -> Tensor | Terms:
+    values: Tensor | Terms = terms_of(bound)(view.regime.scores[..., :number])
+    return values
 
 
 def figure_regime(names: Iterable[str]) -> Regime | None:

@@ -23,12 +23,12 @@ from tube_lightning.report.render.figures.canvas import (
 )
 from tube_lightning.report.render.figures.levels import Levels, doublings
 from tube_lightning.report.wording import ppl_text
-from tube_lightning.scores import RegimeView
+from tube_lightning.scores import ARM, ARM_FT, LEFT_TO_RIGHT, RegimeView
 
 _NAMES = {
-    "pi": (r"$\psi_\pi$ (left to right)", SPLIT, (0, (1, 1))),
-    "arm": (r"$\psi_{ARM}$", INK, (0, (5, 2))),
-    "arm_ft": (r"$\psi_{ARM-FT}$", FAINT, (0, (3, 1, 1, 1))),
+    LEFT_TO_RIGHT: (r"$\psi_\pi$ (left to right)", SPLIT, (0, (1, 1))),
+    ARM: (r"$\psi_{ARM}$", INK, (0, (5, 2))),
+    ARM_FT: (r"$\psi_{ARM-FT}$", FAINT, (0, (3, 1, 1, 1))),
 }
 _WIDEST = 0.6
 
