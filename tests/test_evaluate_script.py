@@ -160,6 +160,20 @@ def test_settings_of_the_report_alone_are_reported_anew(monkeypatch, folder, opt
         assert second["regimes"][regime] == estimates
 
 
+def test_what_files_are_called_does_not_matter(monkeypatch, folder, options, whole):
+    """The same weights and tokens elsewhere, and a default that is spelled out."""
+    shutil.copytree(whole[0], folder / "moved")
+    shutil.copytree(FIXTURES / "bd3lm_block4", folder / "model_elsewhere")
+    shutil.copy(folder / "tokens.npy", folder / "tokens_elsewhere.npy")
+    before = parts(folder / "moved")
+    moved = ["model.checkpoint=model_elsewhere", "data.path=tokens_elsewhere.npy"]
+    spelled = ["protocol.num_orderings=24", "protocol.nfe=[1,2,4]", "protocol.name=mine"]
+    run_here(monkeypatch, folder, *options, *moved, *spelled, "output_dir=moved")
+    assert parts(folder / "moved") == before
+    for key in ("regimes", "arm", "verdict"):
+        assert results(folder / "moved")[key] == results(whole[0])[key]
+
+
 def test_a_bank_may_be_resampled_more_often(monkeypatch, folder, options):
     again = [*options, "output_dir=bank", "protocol=paper", "protocol.elbo_seeds=2"]
     run_here(monkeypatch, folder, *again, "protocol.num_reseeds=2")

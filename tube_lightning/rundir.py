@@ -101,7 +101,7 @@ def claim_directory(
     """Make ``directory`` the home of one configuration, or refuse with the keys that differ.
 
     The configuration is written atomically the first time; later runs must bring the same.
-    ``settings`` are what users gave, as the run's record has them: a refusal tells those that differ.
+    ``settings`` are what users gave, as in the run's record: a refusal tells those that differ.
     """
     directory = Path(directory)
     path = directory / CLAIM_FILE
