@@ -98,7 +98,7 @@ def test_packages_export_what_is_there():
 
 def test_bounds_import_only_torch_and_jaxtyping():
     allowed = {"torch", "math", "jaxtyping", "typing", "collections"}
-    allowed |= {"dataclasses", "functools", "inspect", "tube_lightning"}
+    allowed |= {"dataclasses", "functools", "inspect", "re", "tube_lightning"}
     ours = ("tube_lightning.bounds", "tube_lightning.checks", "tube_lightning.protocol")
     for path in (ROOT / "bounds").glob("*.py"):
         for name, _ in imports_of(path):

@@ -132,6 +132,36 @@ def test_in_a_collection_with_its_groups():
         assert metrics.compute()[f"val/{name}"].item() == pytest.approx(want, rel=1e-12)
 
 
+def test_states_are_saved_loaded_and_merged():
+    """By names that do not depend on how many metrics there were before."""
+    first, *others = batches()
+    metric, other = LikelihoodBound("tube"), LikelihoodBound("tube")
+    for one in (metric, other):
+        one.persistent(True)
+    metric.update(*first)
+    other.load_state_dict(metric.state_dict())
+    other.update(*others[0])
+    want = expected(oracles.tube_loo, [first, others[0]])
+    assert other.measured().nats_per_token == pytest.approx(want, rel=1e-12)  # compute() is cached
+    rest = LikelihoodBound("tube")
+    for batch in others[1:]:
+        rest.update(*batch)
+    other.merge_state(rest)
+    want = expected(oracles.tube_loo, [first, *others])
+    assert other.compute().item() == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0,)])
+@pytest.mark.parametrize("name", ORACLES)
+def test_empty_batches_count_nothing(name, shape):
+    metric = LikelihoodBound(name)
+    first = next(batches())
+    metric.update(*first)
+    before = metric.measured()
+    metric.update(torch.zeros(*shape, 4), torch.zeros(shape, dtype=torch.int64))
+    assert metric.measured() == before
+
+
 def test_it_plots():
     metric = LikelihoodBound("tube")
     values = [metric(*batch) for batch in batches()]
@@ -153,6 +183,12 @@ def test_mistakes_are_named():
     metric = LikelihoodBound("tube")
     with pytest.raises(ValueError, match=r"num_tokens: expected one number for each block, \(3, 2"):
         metric.update(torch.zeros(3, 2, 4), torch.ones(3).long())
+    with pytest.raises(ValueError, match="num_tokens: expected 0 or more, got -1"):
+        metric.update(torch.zeros(2, 4), torch.tensor([3, -1]))
+    with pytest.raises(ValueError, match=r"num_tokens: expected whole numbers, got torch\.float32"):
+        metric.update(torch.zeros(2, 4), torch.tensor([3.7, 1.0]))
+    with pytest.raises(ValueError, match=r"scores: expected \[batch, blocks, orderings\]"):
+        metric.update(torch.zeros(4), torch.tensor(3))
     with pytest.raises(ValueError, match="scores: expected at least 2 ordering"):
         metric.update(torch.zeros(3, 1), torch.ones(3).long())
 

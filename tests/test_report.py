@@ -227,8 +227,9 @@ def test_settings_that_mean_nothing_are_refused(reported, capsys, option, value,
     ("text", "match"),
     [
         (None, "got no run.json"),
-        ("{}", "expected the record of an evaluation, it lacks"),
-        ("{", "Expecting property name"),
+        ("{}", "run.json: expected the record of an evaluation by this version: it lacks ['config"),
+        ("{", "run.json: expected the record of an evaluation by this version: Expecting property"),
+        ("3", "a JSON object, got int"),
     ],
 )
 def test_a_directory_without_a_run_is_refused(tmp_path, capsys, text, match):
@@ -236,6 +237,29 @@ def test_a_directory_without_a_run_is_refused(tmp_path, capsys, text, match):
         (tmp_path / "run.json").write_text(text)
     assert main([str(tmp_path)]) == 2
     assert match in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("model", {}, "model.block_size: expected a whole number of at least 1, got None"),
+        ("model", None, "model: expected an object, got None"),
+        ("data", {}, "data.source: expected a text, got None"),
+        ("versions", 3, "versions: expected an object, got 3"),
+        ("config", "x", "config: expected an object, got 'x'"),
+        ("num_batches", None, "num_batches: expected a whole number of at least 1, got None"),
+        ("paper_table", ["owt"], "paper_table: expected a name or null, got ['owt']"),
+        ("protocol", {"bank": True}, "num_reseeds: expected at least 1 re-seed of a bank"),
+        ("protocol", {"colour": 1}, "unexpected keyword argument 'colour'"),
+        ("estimators", {"toy_size": 1}, "of no estimator that is registered here"),
+    ],
+)
+def test_damaged_records_are_named(run, tmp_path, capsys, name, value, match):
+    run.write(tmp_path, **{name: value})
+    assert main([str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "run.json: expected the record of an evaluation by this version: " in message
+    assert match in message
 
 
 @pytest.mark.parametrize(("number", "match"), [("0", "at least 1"), ("9", "at most the 8")])

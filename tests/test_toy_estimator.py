@@ -127,14 +127,39 @@ def test_settings_are_checked_by_the_line():
     assert EstimatorSettings(toy_factor=1)["toy_factor"] == 1.0
     with pytest.raises(ValueError, match="toy_factor: expected a number of at least 1, got 0"):
         EstimatorSettings(toy_factor=0)
-    with pytest.raises(ValueError, match=r"estimators: expected cubo_beta, .*, got toy_size"):
+    unknown = r"estimators: expected cubo_beta, .*, got toy_size, of no estimator"
+    with pytest.raises(ValueError, match=unknown):
         EstimatorSettings(toy_size=1)
 
 
-@pytest.mark.parametrize("name", ["tube", "toy", "my toy", ""])
+@pytest.mark.parametrize("name", ["tube", "toy", "my toy", "_toy", "Toy", ""])
 def test_names_are_new_and_can_be_options(name):
-    with pytest.raises(ValueError, match=rf"expected a new name .* got '{name}'"):
+    with pytest.raises(ValueError, match=rf"expected a new name .* got \['{name}'\]"):
         register_estimator(Estimator(name, "X", smallest))
+
+
+def test_one_that_is_registered_later_has_its_defaults():
+    settings = EstimatorSettings()
+    late = Estimator("late", "LATE", largest, (Setting("factor", 2.0, 1, "factor"),))
+    register_estimator(late)
+    scores = torch.tensor([-1.0, -2.0])
+    assert late.with_settings(settings)(scores).item() == pytest.approx(-1 + math.log(2))
+
+
+def test_odd_titles_are_written_as_they_are(monkeypatch, capsys, tmp_path):
+    """What means something to matplotlib, rich, Markdown, LaTeX or argparse is escaped for it."""
+    title = r"100% of $x_1$ [red]z[/red] *a* {b} & #~^"
+    setting = Setting("factor", 2.0, 1, "50% of it")
+    register_estimator(Estimator("odd", title, largest, (setting,)))
+    run_here(monkeypatch, tmp_path, *write_tokens(tmp_path, 3), "output_dir=run")
+    out = capsys.readouterr().out
+    assert "[red]" in out
+    assert r"\*a\*" in (tmp_path / "run" / "table.md").read_text()
+    assert r"100\% of \$x\_1\$" in (tmp_path / "run" / "table.tex").read_text()
+    with pytest.raises(SystemExit) as stop:
+        report(["--help"])
+    assert stop.value.code == 0
+    assert "50% of it" in capsys.readouterr().out
 
 
 def test_few_orderings_leave_it_out():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.checks import check_whole_number
 from tube_lightning.protocol import Protocol
 
 CLAIM_FILE = "config.json"
@@ -67,26 +68,34 @@ class RunRecord:
             raise ValueError(
                 f"{directory}: expected the directory of an evaluation, got no {RUN_FILE}"
             )
-        values = json.loads(path.read_text())
-        missing = sorted(name for name in _required_fields() if name not in values)
-        if missing:
-            raise ValueError(f"{path}: expected the record of an evaluation, it lacks {missing}")
         try:
+            values = json.loads(path.read_text())
+            _check_record(values)
             values["protocol"] = Protocol(**values["protocol"])
             values["estimators"] = EstimatorSettings(**values["estimators"])
             return RunRecord(**values)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: expected the record of an evaluation by this version ({error})"
+                f"{path}: expected the record of an evaluation by this version: {error}"
             ) from error
 
 
-def _required_fields() -> list[str]:
-    return [
-        item.name
-        for item in fields(RunRecord)
-        if item.default is MISSING and item.default_factory is MISSING
-    ]
+def _check_record(values: object) -> None:
+    """Refuse what a report could not read, by name."""
+    if not isinstance(values, dict):
+        raise ValueError(f"a JSON object, got {type(values).__name__}")
+    needed = [f.name for f in fields(RunRecord) if MISSING is f.default is f.default_factory]
+    if missing := sorted(name for name in needed if name not in values):
+        raise ValueError(f"it lacks {missing}")
+    for name in (*needed, "arms"):
+        if name != "num_batches" and not isinstance(values.get(name, {}), dict):
+            raise ValueError(f"{name}: expected an object, got {values[name]!r}")
+    check_whole_number("num_batches", values["num_batches"], least=1)
+    check_whole_number("model.block_size", values["model"].get("block_size"), least=1)
+    if not isinstance(source := values["data"].get("source"), str):
+        raise ValueError(f"data.source: expected a text, got {source!r}")
+    if not isinstance(table := values.get("paper_table"), str | None):
+        raise ValueError(f"paper_table: expected a name or null, got {table!r}")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -25,6 +25,8 @@ ARM, ARM_FT = "arm", "arm_ft"
 """The autoregressive models: the baseline, and one fine-tuned on the block model's samples."""
 LEFT_TO_RIGHT = "pi"
 """The surrogate that is the model itself in one fixed order."""
+LAYOUT = 2
+"""Version of the files: runs of another one are not continued."""
 _PREFIX, _SUFFIX = "batch_", ".parquet"
 _METADATA_KEY = b"tube_lightning"
 _SEQUENCE, _BLOCK, _NUM_TOKENS = "sequence", "block", "num_tokens"
@@ -190,8 +192,10 @@ def _read_columns(table: pa.Table) -> BlockScores:
 
     arms: dict[str, Tensor] = {}
     regimes: dict[str, dict[str, Any]] = {}
-    for path in table.column_names[len((_SEQUENCE, _BLOCK, _NUM_TOKENS)) :]:
+    for path in table.column_names:
         match path.split("."):
+            case [name] if name in (_SEQUENCE, _BLOCK, _NUM_TOKENS):
+                continue
             case ["arms", name]:
                 arms[name] = tensor(path)
             case ["regimes", regime, name]:

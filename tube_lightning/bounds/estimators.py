@@ -4,6 +4,7 @@ Adding an estimator is its function, its line here, and its tests.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -84,6 +85,10 @@ class Estimator:
         """Whether its expectation keeps to that side with finitely many orderings."""
         return self.bound.bound_preserving
 
+    def column_title(self, settings: "EstimatorSettings") -> str:
+        """Write the title of its column."""
+        return self.column.format(**settings.of(self)) if self.column else self.title
+
     def fits(self, num_orderings: int, settings: "EstimatorSettings") -> bool:
         """Tell whether so many orderings are enough, and a multiple of what it needs."""
         return num_orderings >= self.fewest and num_orderings % self.divisor(settings) == 0
@@ -113,6 +118,8 @@ def _num_groups(pairs: int) -> int:
     return 2 * pairs
 
 
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""Names are keys of files and configurations, and options of command lines."""
 _TABLE = (
     Estimator(
         "cubo",
@@ -149,9 +156,10 @@ ESTIMATORS = {estimator.name: estimator for estimator in _TABLE}
 
 def register_estimator(estimator: Estimator) -> None:
     """Add a line to the table of this process."""
-    if estimator.name in ESTIMATORS or not estimator.name.isidentifier():
+    names = [estimator.name, *(setting.name for setting in estimator.settings)]
+    if estimator.name in ESTIMATORS or not all(map(_NAME.fullmatch, names)):
         raise ValueError(
-            f"estimator: expected a new name of letters, digits and _, got {estimator.name!r}"
+            f"estimator: expected a new name of lower-case letters, digits and _, got {names}"
         )
     ESTIMATORS[estimator.name] = estimator
 
@@ -180,12 +188,18 @@ class EstimatorSettings(Mapping[str, int | float]):
         """Refuse settings that there are not, and values that mean nothing."""
         known = dict(list_settings())
         if unknown := sorted(changes.keys() - known.keys()):
-            raise ValueError(f"estimators: expected {', '.join(known)}, got {', '.join(unknown)}")
+            raise ValueError(
+                f"estimators: expected {', '.join(known)}, got {', '.join(unknown)}, "
+                "of no estimator that is registered here"
+            )
         self._values = {n: s.validate(n, changes.get(n, s.default)) for n, s in known.items()}
 
     def of(self, estimator: Estimator) -> dict[str, Any]:
         """Return the arguments of one estimator's function."""
-        return {s.name: self[setting_name(estimator, s)] for s in estimator.settings}
+        return {
+            s.name: self._values.get(setting_name(estimator, s), s.default)  # or registered since
+            for s in estimator.settings
+        }
 
     def __getitem__(self, name: str) -> int | float:
         """Return one value."""

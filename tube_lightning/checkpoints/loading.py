@@ -34,7 +34,11 @@ def load_arm(source: Checkpoint | Source, **options: Any) -> AutoregressiveModel
 def read_sizes(source: Checkpoint | Source, **options: Any) -> Sizes:  # noqa: ANN401
     """Read the sizes of a block model, without its weights."""
     checkpoint = Checkpoint.of(source, options)
-    return expect_family(checkpoint).sizes(checkpoint)
+    family = expect_family(checkpoint)
+    sizes = family.sizes(checkpoint)
+    if not isinstance(sizes, Sizes):
+        raise ValueError(f"{family.name}: expected its sizes to return Sizes, got {sizes!r}")
+    return sizes
 
 
 def read_checkpoint(source: Checkpoint | Source, **options: Any) -> DiT:  # noqa: ANN401

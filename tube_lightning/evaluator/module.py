@@ -96,10 +96,26 @@ class LikelihoodEvaluation(lightning.LightningModule):
         self.stop_requested = False
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._request_stop)
+        self._check_quantities()
         batches = cast("EvaluationBatches", self.trainer.test_dataloaders)
         if self.trainer.is_global_zero:
             for number in batches.finished:
                 self.count(self.files.read(number).to(self.device))
+
+    def _check_quantities(self) -> None:
+        """Refuse processes that would wait for each other: with other estimators, or regimes."""
+        ours = [
+            f"{regime}/{name}"
+            for regime, metrics in self.metrics.items()
+            for name in cast("MetricCollection", metrics)
+        ]
+        first = self.trainer.strategy.broadcast(ours)
+        if ours != first:
+            others = sorted(set(ours).symmetric_difference(first))
+            raise ValueError(
+                f"rank {self.global_rank}: expected the quantities of rank 0, differs in "
+                f"{', '.join(others)}: are estimators registered in all processes?"
+            )
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
         self.stop_requested = True

@@ -1,20 +1,17 @@
 """The log-likelihood of a corpus, or a bound on it, summed over batches and ranks."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Float, Float64, Int, Int64, Shaped
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings, terms_of
 from tube_lightning.metrics.intervals import t95
 from tube_lightning.metrics.quantities import Quantity
-
-_SERIAL_NUMBERS = itertools.count()
 
 
 class Measured(NamedTuple):
@@ -73,6 +70,7 @@ class LikelihoodBound(Metric):
     sum_squares: Float64[Tensor, ""]
     sum_products: Float64[Tensor, ""]
     sum_token_squares: Int64[Tensor, ""]
+    unlike: Float[Tensor, ""]
 
     def __init__(
         self,
@@ -96,26 +94,24 @@ class LikelihoodBound(Metric):
             self.add_state(state, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
         nothing = torch.tensor(-torch.inf, dtype=torch.float64)
         self.add_state("log_sum_ratio", nothing, dist_reduce_fx=_logsumexp_of_ranks)
-        # no two have the same states: a collection would merge bounds that tie on a first batch
-        mark = f"bound_{next(_SERIAL_NUMBERS)}"
-        self.add_state(mark, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        # equal to no other's, itself included: a collection merges metrics whose states are equal
+        # after the first batch, on which a lower and an upper bound may tie
+        self.add_state("unlike", torch.tensor(torch.nan), dist_reduce_fx="max")
 
-    def update(self, scores: Any, num_tokens: Int[Tensor, "..."]) -> None:  # noqa: ANN401
+    def update(self, scores: Any, num_tokens: Tensor) -> None:  # noqa: ANN401
         """Count some sequences: scores [batch, blocks, orderings], or [batch, orderings].
 
         ``num_tokens`` counts the scored tokens of each block; blocks without any count nothing. (A
         bound that is a function of something else gets that in place of the scores.)
         """
+        if num_tokens.is_floating_point():
+            raise ValueError(f"num_tokens: expected whole numbers, got {num_tokens.dtype}")
         values = terms_of(self.bound)(scores)
         linear, log_ratio = (values, None) if isinstance(values, Tensor) else values.averages()
         nats = linear if log_ratio is None else linear + torch.expm1(log_ratio)
-        if nats.shape != num_tokens.shape:
-            raise ValueError(
-                f"num_tokens: expected one number for each block, {tuple(nats.shape)}, "
-                f"got shape {tuple(num_tokens.shape)}"
-            )
+        _check_tokens(num_tokens, nats)
         counted = num_tokens > 0
-        per_sequence = torch.where(counted, nats, 0.0).reshape(len(nats), -1).sum(dim=1)
+        per_sequence = _by_sequence(torch.where(counted, nats, 0.0)).sum(dim=1)
         if per_sequence.isnan().any():
             row = int(per_sequence.isnan().nonzero()[0])
             raise ValueError(f"{self.name}: expected a number, got nan in row {row}")
@@ -123,7 +119,7 @@ class LikelihoodBound(Metric):
             log_sum = torch.logsumexp(log_ratio[counted], dim=0)
             self.log_sum_ratio = torch.logaddexp(self.log_sum_ratio, log_sum)
             self._add(num_ratios=counted.sum())
-        tokens = num_tokens.long().reshape(len(nats), -1).sum(dim=1)
+        tokens = _by_sequence(num_tokens.long()).sum(dim=1)
         self._add(
             sum_nats=linear[counted].sum(),
             sum_squares=per_sequence.square().sum(),
@@ -181,8 +177,25 @@ class LikelihoodBound(Metric):
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
 
 
+def _check_tokens(num_tokens: Int[Tensor, "..."], nats: Float64[Tensor, "..."]) -> None:
+    """Refuse numbers of tokens that are not those of the blocks."""
+    if nats.ndim < 1:
+        raise ValueError("scores: expected [batch, blocks, orderings] or [batch, orderings]")
+    if nats.shape != num_tokens.shape:
+        raise ValueError(
+            f"num_tokens: expected one number for each block, {tuple(nats.shape)}, "
+            f"got shape {tuple(num_tokens.shape)}"
+        )
+    if (num_tokens < 0).any():
+        raise ValueError(f"num_tokens: expected 0 or more, got {int(num_tokens.min())}")
+
+
+def _by_sequence(values: Shaped[Tensor, "batch ..."]) -> Shaped[Tensor, "batch numbers"]:
+    return values.flatten(1) if values.ndim > 1 else values[:, None]
+
+
 def _find_bound(bound: str | Callable[..., Any]) -> Callable[..., Any]:
-    if not isinstance(bound, str):
+    if callable(bound):
         return bound
     if bound not in ESTIMATORS:
         raise ValueError(f"bound: expected one of {', '.join(ESTIMATORS)}, got {bound!r}")

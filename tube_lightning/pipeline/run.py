@@ -33,7 +33,7 @@ from tube_lightning.rundir import (
     RunRecord,
     claim_directory,
 )
-from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
+from tube_lightning.scores import ARM, ARM_FT, LAYOUT, ScoreFiles
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
@@ -70,6 +70,8 @@ def run_evaluation(
         check_whole_number("length", length, least=2)
     known = read_sizes(model)
     length = known.length if length is None else length
+    if known.vocab_size is None:
+        raise ValueError(f"{model}: its family does not tell its vocab_size, which texts must fit")
     if length is None:
         raise ValueError(f"length: {model} does not tell it: give length=...")
     if known.length is not None and length > known.length:
@@ -168,6 +170,7 @@ def _claim(
         for name, options in given.items()
     }
     depends_on |= {
+        "layout_of_scores": LAYOUT,
         "batch_size": data.batch_size,
         "protocol": plan.identity(),
         "token_sha256": data.text.sha256,

@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         kind = type(setting.default)
         letter = "N" if kind is int else "X"
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=kind, metavar=letter, help=setting.help)
+        parser.add_argument(option, type=kind, metavar=letter, help=setting.help.replace("%", "%%"))
     parser.add_argument(
         "--num-orderings", type=int, metavar="N", help="use the first N orderings of each block"
     )

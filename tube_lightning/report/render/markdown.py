@@ -17,7 +17,8 @@ _MARKDOWN_SIGNS = {">=": "≥ ", "<=": "≤ ", "=": "= ", "": ""}
 
 def markdown(results: Results) -> str:
     """Write the table for GitHub."""
-    titles = [f"{c.title} (biased)" if c.is_biased else c.title for c in columns(results)]
+    names = [(column.title.replace("*", r"\*"), column.is_biased) for column in columns(results)]
+    titles = [f"{title} (biased)" if biased else title for title, biased in names]
     rows = [
         [row.title, *(_markdown_cell(cell) for cell in row.cells)] for row in table_rows(results)
     ]

@@ -67,7 +67,7 @@ def columns(results: Results) -> list[Column]:
     listed = [
         Column(
             estimator.name,
-            (estimator.column or estimator.title).format(**settings.of(estimator)),
+            estimator.column_title(settings),
             is_biased=not estimator.bound_preserving,
         )
         for estimator in shown_estimators(results)

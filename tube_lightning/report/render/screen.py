@@ -46,7 +46,7 @@ def main_table(results: Results) -> Table:
     for column in columns(results):
         title = f"{column.title}\nbiased" if column.is_biased else column.title
         style = "yellow" if column.is_biased else ""
-        table.add_column(title, justify="right", style=style, overflow="fold")
+        table.add_column(Text(title), justify="right", style=style, overflow="fold")
     table.add_column("|TUBE -\nARM|", justify="right", overflow="fold")
     for row in table_rows(results):
         table.add_row(row.title, *map(_cell_text, row.cells))

@@ -158,5 +158,5 @@ def _line(mark: _Mark, label: str) -> Line2D:
 
 
 def _math(title: str) -> str:
-    """Write subscripts as matplotlib does."""
-    return re.sub(r"_(\w+)", r"$_\1$", title)
+    """Write subscripts as matplotlib does, and its own signs as they are."""
+    return re.sub(r"_(\w)", r"$_\1$", title.replace("\\", r"\\").replace("$", r"\$"))
