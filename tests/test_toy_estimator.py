@@ -2,13 +2,16 @@
 
 import csv
 import math
+import os
 import statistics
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from evaluation_runs import results, run_here, write_tokens
+from evaluation_runs import QUIET, ROOT, results, run_here, write_tokens
 
 from tube_lightning.bounds import (
     ESTIMATORS,
@@ -166,3 +169,29 @@ def test_few_orderings_leave_it_out():
     low = ESTIMATORS["low"]
     assert [low.fits(n, EstimatorSettings()) for n in (1, 2, 3)] == [False, True, True]
     assert low.with_settings(EstimatorSettings())(torch.tensor([-1.0, -2.0])).item() == -2.0
+
+
+ONE_RANK_HAS_MORE = """
+import runpy, sys
+from tests.test_toy_estimator import TOYS
+from tube_lightning.bounds import register_estimator
+register_estimator(TOYS[1])
+sys.argv[0] = {script!r}  # what Lightning starts for the other ranks
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_processes_with_other_estimators_do_not_wait_for_each_other(tmp_path):
+    program = ONE_RANK_HAS_MORE.format(script=str(ROOT / "evaluate.py"))
+    options = [*write_tokens(tmp_path, 5), "batch_size=2", "output_dir=run", "trainer.devices=2"]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        env=os.environ | QUIET | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+    )
+    assert ran.returncode == 1
+    assert "rank 1: expected the quantities of rank 0, differs in ao_arm/low, " in ran.stderr
