@@ -55,5 +55,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (the module's attributes)
 
 
 def __dir__() -> list[str]:
-    """List what is imported later as well."""
-    return sorted({*globals(), *_HOMES})
+    """List what there is for users, imported or not."""
+    return sorted(__all__)

@@ -120,8 +120,8 @@ def claim_directory(
     differing = _compare(json.loads(path.read_text()), config)
     if differing:
         record = directory / RUN_FILE
-        before = json.loads(record.read_text())["config"] if settings and record.exists() else {}
-        told = _compare(before, settings or {}) if before else []
+        before = json.loads(record.read_text()).get("config") if record.exists() else None
+        told = _compare(before, settings) if before and settings else []
         raise ValueError(
             f"output_dir: {directory} belongs to a run with other settings; choose another "
             "or remove it.\n  " + "\n  ".join(dict.fromkeys(told + differing))
