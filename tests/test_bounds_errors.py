@@ -1,5 +1,6 @@
 """Invalid input is a ValueError that names the value; guarantees are data."""
 
+import inspect
 import math
 
 import jaxtyping
@@ -141,3 +142,10 @@ def test_guarantees_are_data(name, side, bound_preserving):
     assert estimator.__name__ == name
     assert "Guarantee:" in estimator.__doc__
     assert "Reference:" in estimator.__doc__
+
+
+@pytest.mark.parametrize("bound", [tube, tube_split, tube_kfold, tube_loo])
+def test_signatures_tell_what_a_call_returns(bound):
+    """The value, as help() shows it; the parts are what ``terms`` returns."""
+    assert inspect.signature(bound).return_annotation is torch.Tensor
+    assert next(iter(inspect.signature(bound).parameters)) == "scores"

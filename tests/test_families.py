@@ -393,3 +393,13 @@ def test_an_arm_has_no_blocks():
     with pytest.raises(ValueError, match="block_size: expected none for an ARM, got 4"):
         load_arm(FIXTURES / "ar", block_size=4)
     assert load_arm(FIXTURES / "ar", block_size=1).max_length == 24
+
+
+@pytest.mark.parametrize("sizes", [None, (4, 8)])
+def test_sizes_of_another_type_are_named(modules, tmp_path, monkeypatch, sizes):
+    plugin = str(module_of(tmp_path, "wrong_sizes", model_types=("wrong",)))
+    folder = checkpoint_of(tmp_path / "model", model_type="wrong")
+    family = find_family(Checkpoint(folder, plugin=plugin))
+    object.__setattr__(family, "sizes", lambda checkpoint: sizes)
+    with pytest.raises(ValueError, match="expected its sizes to return Sizes, got"):
+        read_sizes(folder, plugin=plugin)

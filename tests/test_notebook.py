@@ -12,7 +12,7 @@ from tests.networks import random_network, random_tokens
 from tube_lightning import evaluate
 from tube_lightning.checkpoints import load_arm, load_block_model
 from tube_lightning.data import TokenSequences
-from tube_lightning.networks import BlockDiffusion
+from tube_lightning.networks import BlockDiffusion, model_identity
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.protocol import Protocol
 
@@ -119,3 +119,17 @@ def test_the_same_weights_in_another_network_are_another_model(tmp_path, name, v
     other = replace(network.config, **{name: value})
     with pytest.raises(ValueError, match=rf"models\.model\.{name}: there \d, now {value}"):
         exact(BlockDiffusion(other, trunk), tokens, output_dir=tmp_path)
+
+
+def test_a_module_may_have_a_trunk_of_its_own():
+    """Its weights are hashed all the same: the name alone does not make it ours."""
+
+    class Own(nn.Module):
+        def __init__(self, seed):
+            super().__init__()
+            torch.manual_seed(seed)
+            self.trunk = nn.Linear(2, 2)
+
+    hashes = [model_identity(Own(seed))["weights_sha256"] for seed in (0, 0, 1)]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert None not in hashes

@@ -60,8 +60,8 @@ def disconnecting() -> Iterator[None]:
     """Close the connections to other processes at the end, also of an interruption.
 
     Lightning leaves gloo's to the end of the interpreter. Threads of theirs that let go of a tensor
-    when Python is gone abort the process (2 of 65 runs on a busy machine): SLURM takes that for a
-    failure, and kills the other tasks.
+    when Python is gone abort the process now and then: SLURM takes that for a failure, and kills
+    the other tasks.
     """
     try:
         yield
