@@ -22,7 +22,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.byte_ngram import sequence_bits
+from benchmarks.ngram import sequence_bits
 from tube_lightning.bounds import elbo_k, tube_loo
 from tube_lightning.checkpoints import read_checkpoint
 from tube_lightning.data import TokenSequences, demo_sequences

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+from functools import partial
 
 import lightning as L
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 
 from tests.networks import random_network
 from tube_lightning.cluster import StopOnSigterm
-from tube_lightning.training import DenoiserTraining, nelbo, training_callbacks
+from tube_lightning.training import DenoiserTraining, adamw, nelbo, training_callbacks
 from tube_lightning.training.averaging import AverageWeights
 
 # Lightning 2.6 makes torch 2.13 say so whenever it is given a loader.
@@ -168,7 +169,13 @@ def test_the_average_has_the_precision_of_the_weights(tmp_path):
 
 
 def denoiser(ema_decay):
-    return DenoiserTraining(random_network(4), nelbo, lambda step: 1.0, ema_decay=ema_decay)
+    return DenoiserTraining(
+        random_network(4),
+        nelbo,
+        partial(adamw, learning_rate=1e-3),
+        lambda step: 1.0,
+        ema_decay=ema_decay,
+    )
 
 
 def test_training_brings_its_average():

@@ -16,7 +16,7 @@ TEXT = ["the cat sat on the mat", "the dog sat on the log", "it's a naïve café
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_bytes_round_trip(text):
-    ids = ByteTokenizer().encode(text)
+    ids = ByteTokenizer().encode(text).ids
     assert ids.tolist() == list(text.encode())
     for same in (ids, ids.tolist(), torch.from_numpy(ids)):
         assert ByteTokenizer().decode(same) == text
@@ -87,7 +87,7 @@ def test_byte_level_bpe_from_a_folder(layout, request):
     assert tokenizer.eos_id == 0
     assert tokenizer.mask_id is None
     for text in [*TEXT, "", "unseen: 猫\n  two  spaces"]:
-        ids = tokenizer.encode(text)
+        ids = tokenizer.encode(text).ids
         assert len(ids) < max(1, len(text.encode())) + 1
         assert tokenizer.decode(ids) == text
     assert tokenizer.decode([0]) == "<|endoftext|>"
@@ -95,7 +95,7 @@ def test_byte_level_bpe_from_a_folder(layout, request):
 
 def test_packing_with_a_pretrained_tokenizer(fast_folder):
     tokenizer = load_tokenizer(str(fast_folder))
-    stream = [i for text in TEXT for i in [*tokenizer.encode(text).tolist(), 0]]
+    stream = [i for text in TEXT for i in [*tokenizer.encode(text).ids.tolist(), 0]]
     packed = pack(TEXT, tokenizer, 5)
     assert packed.tokens.flatten().tolist() == stream[: packed.num_tokens]
     assert packed.tokenizer == str(fast_folder)
@@ -122,7 +122,7 @@ def test_bert_ends_documents_with_sep_and_has_its_own_mask(tmp_path):
     tokenizer = load_tokenizer(tmp_path)
     assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id) == (2, 3, 4)
     assert tokenizer.vocab_size == 8
-    assert tokenizer.encode("the cats").tolist() == [5, 6, 7]
+    assert tokenizer.encode("the cats").ids.tolist() == [5, 6, 7]
     assert tokenizer.decode([5, 6, 7]) == "the cats"
 
 
@@ -133,5 +133,5 @@ def test_folder_without_a_tokenizer(tmp_path):
 
 
 def test_no_such_tokenizer():
-    with pytest.raises(FileNotFoundError, match="no/such-thing: expected 'byte', a folder"):
+    with pytest.raises(FileNotFoundError, match="no/such-thing: expected 'byte', 'demo', a"):
         load_tokenizer("no/such-thing")

@@ -12,9 +12,9 @@ counter's first half counts the numbers of a place, its second half is the place
     shuffles       0               3        an order of the bank, block after block of the sequence
 
 Blocks and re-seeds are below 2**32, so no two streams meet. Training draws from generators with a
-state, a new one for each name: (seed, epoch) orders the sequences; (seed, 2 step, rank) is the
-noise of a step, and seeds torch's own generator for its dropout; (seed, 2 batch + 1, rank) is the
-noise of a validation batch; torch's own with (seed) makes the first weights.
+state, a new one for each name: (seed, epoch) orders the sequences; (seed, 2 batch, rank) is the
+noise of a training batch, and seeds torch's own generator for its dropout; (seed, 2 batch + 1,
+rank) is the noise of a validation batch; torch's own with (seed) makes the first weights.
 """
 
 from typing import NamedTuple
@@ -73,6 +73,6 @@ def epoch_order(seed: int, epoch: int, num_sequences: int) -> Int64[np.ndarray, 
 
 
 def noise_generator(seed: int, draw: int, rank: int, device: torch.device) -> torch.Generator:
-    """Make the source of noise of one step of training on one rank."""
+    """Make the source of noise of one batch of training on one rank."""
     name = np.random.SeedSequence((seed, draw, rank)).generate_state(2)
     return torch.Generator(device).manual_seed(int(name[0]) << 31 ^ int(name[1]))

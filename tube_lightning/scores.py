@@ -25,11 +25,11 @@ ARM, ARM_FT = "arm", "arm_ft"
 """The autoregressive models: the baseline, and one fine-tuned on the block model's samples."""
 LEFT_TO_RIGHT = "pi"
 """The surrogate that is the model itself in one fixed order."""
-LAYOUT = 2
+LAYOUT = 3
 """Version of the files: runs of another one are not continued."""
 _PREFIX, _SUFFIX = "batch_", ".parquet"
 _METADATA_KEY = b"tube_lightning"
-_SEQUENCE, _BLOCK, _NUM_TOKENS = "sequence", "block", "num_tokens"
+_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES = "sequence", "block", "num_tokens", "num_bytes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +73,8 @@ class BlockScores:
     regimes: Mapping[str, RegimeScores]
     arms: Mapping[str, Float64[Tensor, "batch blocks"]] = field(default_factory=dict)
     """log p(x) of the autoregressive models, arm and arm_ft"""
+    num_bytes: Int64[Tensor, "batch blocks"] | None = None
+    """bytes of the original text that belong to the scored tokens; None where unknown"""
     seconds: float = 0.0
     """how long the scoring took"""
 
@@ -160,6 +162,8 @@ def _write_columns(scores: BlockScores) -> pa.Table:
         _BLOCK: np.tile(np.arange(blocks, dtype=np.int32), batch),
         _NUM_TOKENS: scores.num_tokens.cpu().numpy().astype(np.int32).ravel(),
     }
+    if scores.num_bytes is not None:
+        columns[_NUM_BYTES] = scores.num_bytes.cpu().numpy().astype(np.int32).ravel()
     for path, tensor in named_tensors({"arms": scores.arms, "regimes": scores.regimes}):
         columns[path] = _write_column(tensor)
     metadata = {_METADATA_KEY: json.dumps({"seconds": scores.seconds})}
@@ -194,7 +198,7 @@ def _read_columns(table: pa.Table) -> BlockScores:
     regimes: dict[str, dict[str, Any]] = {}
     for path in table.column_names:
         match path.split("."):
-            case [name] if name in (_SEQUENCE, _BLOCK, _NUM_TOKENS):
+            case [name] if name in (_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES):
                 continue
             case ["arms", name]:
                 arms[name] = tensor(path)
@@ -207,5 +211,6 @@ def _read_columns(table: pa.Table) -> BlockScores:
         num_tokens=integers(_NUM_TOKENS),
         regimes={name: RegimeScores(**values) for name, values in regimes.items()},
         arms=arms,
+        num_bytes=integers(_NUM_BYTES) if _NUM_BYTES in table.column_names else None,
         seconds=json.loads(table.schema.metadata[_METADATA_KEY])["seconds"],
     )

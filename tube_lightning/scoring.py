@@ -143,11 +143,17 @@ def block_log_probs(
     """
     if (roles[:, 0, 0] == Role.SCORED).any():
         raise ValueError("roles: expected token 0 to be given (an ARM has no probability for it)")
-    log_probs = arm.token_log_probs(tokens).double()
-    positions = roles.shape[1] * roles.shape[2]
-    padded = F.pad(log_probs, (1, positions - tokens.shape[1]))
-    by_block = rearrange(padded, "batch (blocks size) -> batch blocks size", size=roles.shape[2])
-    return torch.where(roles == Role.SCORED, by_block, 0.0).sum(dim=-1)
+    return block_sums(F.pad(arm.token_log_probs(tokens).double(), (1, 0)), roles)
+
+
+def block_sums(
+    values: Shaped[Tensor, "batch length"], roles: Int64[Tensor, "batch blocks size"]
+) -> Shaped[Tensor, "batch blocks"]:
+    """Sum a number of each token over the scored tokens of each block."""
+    _, blocks, size = roles.shape
+    padded = F.pad(values, (0, blocks * size - values.shape[1]))
+    by_block = rearrange(padded, "batch (blocks size) -> batch blocks size", size=size)
+    return torch.where(roles == Role.SCORED, by_block, 0).sum(dim=-1)
 
 
 def _check_sets(

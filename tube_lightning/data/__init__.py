@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tube_lightning.data.batches import TrainingBatches, ValidationBatches
 from tube_lightning.data.corpora import CORPORA, Corpus, corpus_sequences
-from tube_lightning.data.demo import demo_documents, demo_sequences, stdlib_docstrings
+from tube_lightning.data.demo import demo_documents, demo_sequences
 from tube_lightning.data.evaluation import evaluation_sequences
 from tube_lightning.data.files import read_documents, text_sequences
 from tube_lightning.data.packing import cut_documents, pack
@@ -12,6 +12,7 @@ from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import (
     ByteTokenizer,
+    Encoded,
     PretrainedTokenizer,
     TextTokenizer,
     check_fits,
@@ -25,6 +26,7 @@ __all__ = [
     "CORPORA",
     "ByteTokenizer",
     "Corpus",
+    "Encoded",
     "PretrainedTokenizer",
     "TextTokenizer",
     "TokenDataModule",
@@ -40,7 +42,6 @@ __all__ = [
     "load_tokenizer",
     "pack",
     "read_documents",
-    "stdlib_docstrings",
     "text_sequences",
     "token_sequences",
 ]

@@ -1,122 +1,112 @@
-"""The demo text: documentation that ships with every CPython, so that nothing is downloaded.
+"""The demo text: Python's own documentation, so that nothing is downloaded.
 
-Held-out text: one topic of ``help()`` (``pydoc_data.topics``) in seven, those for which the SHA-256
-of "demo" and the name starts with a byte below 38. Training text: the other topics, and the
-docstrings of the standard library, one document a module.
+A document is a topic of ``help()`` or the docstrings of a module of the standard library. Three
+splits, by the SHA-256 of "demo" and the document's name:
 
-Topics quote each other at length (``compound`` holds nine others) and docstrings quote topics, so a
-split by name alone would leak: of the 50-character windows of the held-out text, 24% would occur in
-the training text. A training paragraph that has one in common with it is therefore left out (1.6%
-of the bytes), which leaves 0.1%. White space is made uniform before texts are compared.
+- held out: topics and top-level modules of 1,000 to 6,000 bytes whose hash starts with a byte below
+  96: many short documents, none of which is a large part of the text. They are embedded
+  (``demo_text/heldout.jsonl``, from Python 3.11), so that everyone evaluates on the same text.
+- validation: the same kind, from 96 to 135. What is chosen, is chosen here.
+- training: everything else that ships with the running Python, so it differs a little between
+  releases; ``TokenSequences.sha256`` tells which it was.
 
-Both texts differ slightly between Python releases; ``TokenSequences.sha256`` tells which it was.
+Documents quote each other at length (the topic ``compound`` holds nine others), so a split by name
+alone would leak. A training paragraph that has a run of 50 characters in common with a held-out or
+validation document is therefore left out, and so is a validation paragraph with one of a held-out
+document. White space is made uniform before texts are compared.
 """
 
-import ast
 import hashlib
+import json
 import re
-import sysconfig
-import warnings
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from functools import cache
 from pathlib import Path
-from pydoc_data.topics import topics
 from typing import Literal
 
 from tube_lightning.data.packing import cut_documents, pack
+from tube_lightning.data.python_text import Document, python_documents
 from tube_lightning.data.sequences import TokenSequences
-from tube_lightning.data.tokenizers import ByteTokenizer, check_fits
+from tube_lightning.data.tokenizers import TextTokenizer, check_fits, load_tokenizer
 
-Split = Literal["train", "heldout"]
-_Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Split = Literal["train", "validation", "heldout"]
 
-_HELDOUT_BELOW = 38  # of the 256 values of a byte: 14.8%
-_SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "pydoc_data"}
+HELDOUT_FILE = Path(__file__).parent / "demo_text" / "heldout.jsonl"
+_HELDOUT_BELOW = 96  # of the 256 values of a byte
+_VALIDATION_BELOW = 136
+_SHORT = range(1_000, 6_001)
 _WINDOW = 50
 _PARAGRAPH_START = re.compile(r"(?<=\n\n)(?!\n)")
 
 
-def demo_documents(split: Split) -> list[str]:
-    """Return the documents of a split, in an order that depends on their names only."""
-    if split == "heldout":
-        return [topics[name] for name in topic_names("heldout")]
-    if split != "train":
-        raise ValueError(f"split: expected 'train' or 'heldout', got {split!r}")
-    heldout = {window for text in demo_documents("heldout") for window in _windows(text)}
-    documents = [*(topics[name] for name in topic_names("train")), *stdlib_docstrings()]
-    kept = (_without_windows(document, heldout) for document in documents)
-    return [document for document in kept if document]
+def demo_documents(split: Split) -> tuple[Document, ...]:
+    """Return the documents of a split: topics by name, then modules by path."""
+    makers = {"train": _training, "validation": _validation, "heldout": _heldout}
+    if split not in makers:
+        raise ValueError(f"split: expected one of {', '.join(makers)}, got {split!r}")
+    return makers[split]()
 
 
 def demo_sequences(
     split: Split,
-    length: int = 256,
+    length: int = 128,
     *,
+    tokenizer: TextTokenizer | str = "demo",
     vocab_size: int | None = None,
     max_sequences: int | None = None,
     per_document: bool = False,
 ) -> TokenSequences:
-    """Cut a split of the demo text into sequences of bytes, packed or document by document."""
-    tokenizer = ByteTokenizer()
+    """Cut a split of the demo text into sequences of tokens, packed or document by document."""
+    if isinstance(tokenizer, str):
+        tokenizer = load_tokenizer(tokenizer)
     if vocab_size is not None:
         check_fits(tokenizer, vocab_size)
     cut = cut_documents if per_document else pack
-    documents = demo_documents(split)
-    return cut(documents, tokenizer, length, max_sequences=max_sequences, source=f"demo/{split}")
+    texts = (document.text for document in demo_documents(split))
+    return cut(texts, tokenizer, length, max_sequences=max_sequences, source=f"demo/{split}")
 
 
-def topic_names(split: Split) -> list[str]:
-    """List the documentation topics of a split by name."""
-    heldout = split == "heldout"
-    return [name for name in sorted(topics) if _is_heldout(name) == heldout]
+def select_heldout(documents: Iterable[Document]) -> list[Document]:
+    """Choose the documents to hold out, by their names and sizes."""
+    return [d for d in documents if _is_short_topic(d) and _hash(d.name) < _HELDOUT_BELOW]
 
 
 @cache
-def stdlib_docstrings() -> tuple[str, ...]:
-    """Read the docstrings of the standard library, each once, one document a module.
-
-    The files are parsed, never imported. Tests are left out, and what Python cannot parse.
-    """
-    seen: set[str] = set()
-    documents = []
-    root = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).parts):
-        if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts):
-            new = [text for text in dict.fromkeys(_docstrings(path)) if text not in seen]
-            seen.update(new)
-            documents.append("\n\n".join(new))
-    return tuple(document for document in documents if document)
+def _heldout() -> tuple[Document, ...]:
+    lines = HELDOUT_FILE.read_text(encoding="utf-8").splitlines()
+    return tuple(Document(**json.loads(line)) for line in lines)
 
 
-def _is_heldout(name: str) -> bool:
-    return hashlib.sha256(f"demo{name}".encode()).digest()[0] < _HELDOUT_BELOW
+@cache
+def _validation() -> tuple[Document, ...]:
+    between = range(_HELDOUT_BELOW, _VALIDATION_BELOW)
+    chosen = [d for d in python_documents() if _is_short_topic(d) and _hash(d.name) in between]
+    return _without_quotes(chosen, _heldout())
 
 
-def _docstrings(path: Path) -> Iterator[str]:
-    """Yield the docstrings of a module, its classes and functions, in the order of the file."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # old escapes in others' code
-            tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in _definitions(tree):
-        text = (ast.get_docstring(node) or "").strip()
-        if text and "\0" not in text and _is_unicode(text):
-            yield text
+@cache
+def _training() -> tuple[Document, ...]:
+    apart = (*_heldout(), *_validation())
+    names = {document.name for document in apart}
+    return _without_quotes((d for d in python_documents() if d.name not in names), apart)
 
 
-def _definitions(node: ast.AST) -> Iterator[_Definition]:
-    """Yield a node and the definitions in it, without a look into expressions."""
-    if isinstance(node, _Definition):
-        yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.ExceptHandler):
-            yield from _definitions(child)
+def _is_short_topic(document: Document) -> bool:
+    """Say whether a document is a topic or a top-level module, and of the size to keep apart."""
+    return "." not in document.name and document.num_bytes in _SHORT
 
 
-def _is_unicode(text: str) -> bool:
-    """Say whether a text has no lone surrogates, which escapes can put there."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def _hash(name: str) -> int:
+    return hashlib.sha256(f"demo {name}".encode()).digest()[0]
+
+
+def _without_quotes(
+    documents: Iterable[Document], apart: Iterable[Document]
+) -> tuple[Document, ...]:
+    """Leave out the paragraphs that quote others, and documents of which nothing is left."""
+    windows = {window for document in apart for window in _windows(document.text)}
+    kept = (Document(d.name, _without_windows(d.text, windows)) for d in documents)
+    return tuple(document for document in kept if document.text)
 
 
 def _windows(text: str) -> Iterator[str]:

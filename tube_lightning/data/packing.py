@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import torch
 from jaxtyping import Int64
+from torch import Tensor
 
 from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.tokenizers import TextTokenizer
 
 _TOKENS_A_BUFFER = 1 << 20
+_TOKEN = np.dtype([("id", np.int64), ("num_bytes", np.int32), ("document", np.int32)])
+"""A token, the bytes of the text that it stands for, and the number of its document."""
 
 
 def pack(
@@ -44,8 +47,8 @@ def pack(
     num_dropped = num_tokens % length
     if most is not None and num_tokens >= most:
         num_tokens, num_dropped = most, 0
-    tokens = torch.from_numpy(stream[: num_tokens - num_dropped].reshape(-1, length))
-    return TokenSequences(tokens, source, tokenizer.name, num_dropped)
+    rows = stream[: num_tokens - num_dropped].reshape(-1, length)
+    return _make_sequences(rows, source, tokenizer.name, num_dropped)
 
 
 def cut_documents(
@@ -83,11 +86,29 @@ def cut_documents(
             break
     if not rows:
         raise ValueError(f"{source}: expected a document of at least 2 tokens, got none")
-    tokens = np.zeros((len(rows), length), dtype=np.int64)
+    padded = np.zeros((len(rows), length), dtype=_TOKEN)
     for number, row in enumerate(rows):
-        tokens[number, : row.size] = row
+        padded[number, : row.size] = row
+        padded[number, row.size :]["document"] = row[0]["document"]
     lengths = torch.tensor([row.size for row in rows])
-    return TokenSequences(torch.from_numpy(tokens), source, tokenizer.name, num_dropped, lengths)
+    return _make_sequences(padded, source, tokenizer.name, num_dropped, lengths)
+
+
+def _make_sequences(
+    rows: np.ndarray,
+    source: str,
+    tokenizer: str,
+    num_dropped: int,
+    lengths: Int64[Tensor, " sequences"] | None = None,
+) -> TokenSequences:
+    """Take the fields of tokens apart."""
+
+    def field(name: str) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(rows[name]))
+
+    return TokenSequences(
+        field("id"), source, tokenizer, num_dropped, lengths, field("num_bytes"), field("document")
+    )
 
 
 def _check_sizes(length: int, max_sequences: int | None, *, least: int) -> None:
@@ -116,22 +137,24 @@ def _encode_documents(
     tokenizer: TextTokenizer,
     end: Int64[np.ndarray, " end"],
     source: str,
-) -> Iterator[Int64[np.ndarray, " tokens"]]:
-    """Yield the tokens of each document; at least one document is expected."""
+) -> Iterator[np.ndarray]:
+    """Yield the tokens of each document, as records; at least one document is expected."""
     number = -1
     for number, document in enumerate(documents):
         try:
-            ids = tokenizer.encode(document)
+            encoded = tokenizer.encode(document)
         except ValueError as error:
             raise ValueError(f"{source}: document {number}: {error}") from error
-        yield np.concatenate([ids, end])
+        tokens = np.zeros(encoded.ids.size + end.size, dtype=_TOKEN)
+        tokens["id"] = np.concatenate([encoded.ids, end])
+        tokens["num_bytes"][: encoded.ids.size] = encoded.num_bytes
+        tokens["document"] = number
+        yield tokens
     if number < 0:
         raise ValueError(f"{source}: expected at least one document, got none")
 
 
-def _take_until(
-    pieces: Iterable[Int64[np.ndarray, " tokens"]], most: int | None
-) -> Iterator[Int64[np.ndarray, " tokens"]]:
+def _take_until(pieces: Iterable[np.ndarray], most: int | None) -> Iterator[np.ndarray]:
     """Yield pieces until they hold so many tokens."""
     num_tokens = 0
     for piece in pieces:
@@ -141,16 +164,14 @@ def _take_until(
             return
 
 
-def _windows(
-    pieces: Iterable[Int64[np.ndarray, " tokens"]], length: int
-) -> Iterator[Int64[np.ndarray, " window"]]:
+def _windows(pieces: Iterable[np.ndarray], length: int) -> Iterator[np.ndarray]:
     for piece in pieces:
         yield from (piece[start : start + length] for start in range(0, piece.size, length))
 
 
 def _join(
-    pieces: Iterable[Int64[np.ndarray, " tokens"]],
-) -> tuple[Int64[np.ndarray, " tokens"], int]:
+    pieces: Iterable[np.ndarray],
+) -> tuple[np.ndarray, int]:
     """Concatenate pieces and count their tokens.
 
     Python objects live for one buffer only, and each buffer is released as it is copied, so the
@@ -165,9 +186,9 @@ def _join(
         if num_pending >= _TOKENS_A_BUFFER:
             buffers.append(np.concatenate(pending))
             pending, num_pending = [], 0
-    buffers.append(np.concatenate([*pending, np.empty(0, dtype=np.int64)]))
+    buffers.append(np.concatenate([*pending, np.empty(0, dtype=_TOKEN)]))
     num_tokens = sum(buffer.size for buffer in buffers)
-    stream = np.empty(num_tokens, dtype=np.int64)
+    stream = np.empty(num_tokens, dtype=_TOKEN)
     end = num_tokens
     while buffers:
         buffer = buffers.pop()

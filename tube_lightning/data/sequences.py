@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
 
@@ -17,8 +17,10 @@ class TokenSequences:
 
     ``lengths`` counts the true tokens of each sequence, where documents were not packed: the rest
     of such a row is padding, id 0. Without it all tokens are true. ``num_dropped`` counts the
-    tokens that were read but are in no sequence. Two texts are the same for every model that reads
-    them if and only if their ``sha256`` are.
+    tokens that were read but are in no sequence. ``token_bytes`` counts the bytes of the original
+    text that belong to each token, and ``documents`` numbers the document that it is from; token
+    ids read from files have neither. Two texts are the same for every model that reads them if and
+    only if their ``sha256`` are.
     """
 
     tokens: Int64[Tensor, "sequences length"]
@@ -26,6 +28,8 @@ class TokenSequences:
     tokenizer: str
     num_dropped: int = 0
     lengths: Int64[Tensor, " sequences"] | None = None
+    token_bytes: Int32[Tensor, "sequences length"] | None = None
+    documents: Int32[Tensor, "sequences length"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse sequences without a token, and lengths that do not fit them."""
@@ -34,6 +38,13 @@ class TokenSequences:
             raise ValueError(f"tokens: expected at least one, got shape {shape} from {self.source}")
         if self.lengths is not None:
             _check_lengths(self.tokens, self.lengths)
+        for name in ("token_bytes", "documents"):
+            values: Tensor | None = getattr(self, name)
+            if values is not None and values.shape != self.tokens.shape:
+                raise ValueError(
+                    f"{name}: expected one for each token, {tuple(self.tokens.shape)}, "
+                    f"got {tuple(values.shape)}"
+                )
 
     def __len__(self) -> int:
         """Count the sequences."""
@@ -48,6 +59,11 @@ class TokenSequences:
     def num_tokens(self) -> int:
         """Count the true tokens of all sequences."""
         return self.tokens.numel() if self.lengths is None else int(self.lengths.sum())
+
+    @property
+    def num_scored_bytes(self) -> int | None:
+        """Count the bytes of all tokens but the first of each sequence, which is given."""
+        return None if self.token_bytes is None else int(self.token_bytes[:, 1:].sum())
 
     @cached_property
     def sha256(self) -> str:

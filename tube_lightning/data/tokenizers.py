@@ -3,16 +3,33 @@
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+DEMO = "demo"
+"""The name of the embedded tokenizer."""
+DEMO_TOKENIZER_FILE = Path(__file__).parent / "demo_text" / "tokenizer.json"
+DEMO_END = "<|endoftext|>"
+"""The token that ends a document in the embedded tokenizer."""
+
 TokenIds = Sequence[int] | Int64[np.ndarray, " tokens"] | Int64[Tensor, " tokens"]
+
+
+class Encoded(NamedTuple):
+    """The ids of a text, and how many of its bytes belong to each.
+
+    Every byte belongs to one of them, unless there are none: some tokenizers drop white space.
+    """
+
+    ids: Int64[np.ndarray, " tokens"]
+    num_bytes: Int64[np.ndarray, " tokens"]
 
 
 @runtime_checkable
@@ -43,8 +60,8 @@ class TextTokenizer(Protocol):
     def mask_id(self) -> int | None:
         """Return the id of the tokenizer's own mask."""
 
-    def encode(self, text: str) -> Int64[np.ndarray, " tokens"]:
-        """Return the ids of a text."""
+    def encode(self, text: str) -> Encoded:
+        """Return the ids of a text, and its bytes by id."""
 
     def decode(self, ids: TokenIds) -> str:
         """Return the text of ids."""
@@ -53,7 +70,7 @@ class TextTokenizer(Protocol):
 class ByteTokenizer:
     r"""The bytes of UTF-8; byte 0, which text does not contain, ends a document.
 
-    >>> ByteTokenizer().encode("é!").tolist()
+    >>> ByteTokenizer().encode("é!").ids.tolist()
     [195, 169, 33]
     >>> ByteTokenizer().decode([195, 33])
     '\ufffd!'
@@ -65,14 +82,15 @@ class ByteTokenizer:
     bos_id = None
     mask_id = None
 
-    def encode(self, text: str) -> Int64[np.ndarray, " tokens"]:
+    def encode(self, text: str) -> Encoded:
         """Return the bytes of a text; a NUL would end the document, so it is refused."""
         position = text.find("\0")
         if position >= 0:
             raise ValueError(
                 f"text: expected no NUL character (byte 0 ends a document), got one at {position}"
             )
-        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
+        ids = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
+        return Encoded(ids, np.ones_like(ids))
 
     def decode(self, ids: TokenIds) -> str:
         """Return the text of bytes; what is not UTF-8 becomes the replacement character."""
@@ -84,23 +102,57 @@ class ByteTokenizer:
 
 
 class PretrainedTokenizer:
-    """A fast tokenizer of `transformers`.
+    """A tokenizer of the `tokenizers` library, and its special ids."""
 
-    Where a tokenizer names no BOS or EOS (BERT's), its CLS and SEP stand in, as in the MDLM code.
-    """
-
-    def __init__(self, name: str, tokenizer: "PreTrainedTokenizerFast") -> None:
+    def __init__(
+        self,
+        name: str,
+        backend: "Tokenizer",
+        *,
+        eos_id: int | None,
+        bos_id: int | None = None,
+        mask_id: int | None = None,
+    ) -> None:
         self.name = name
-        self.vocab_size = len(tokenizer)
-        self.eos_id = _first_id(tokenizer.eos_token_id, tokenizer.sep_token_id)
-        self.bos_id = _first_id(tokenizer.bos_token_id, tokenizer.cls_token_id)
-        self.mask_id = _first_id(tokenizer.mask_token_id)
-        # The library underneath: the wrapper logs a complaint about every long document.
-        self._backend = tokenizer.backend_tokenizer
+        self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+        self.eos_id, self.bos_id, self.mask_id = eos_id, bos_id, mask_id
+        self._backend = backend
 
-    def encode(self, text: str) -> Int64[np.ndarray, " tokens"]:
-        """Return the ids of a text, without special tokens around it."""
-        return np.array(self._backend.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+    @classmethod
+    def from_transformers(
+        cls, name: str, tokenizer: "PreTrainedTokenizerFast"
+    ) -> "PretrainedTokenizer":
+        """Take a fast tokenizer of `transformers`; its wrapper complains about long documents.
+
+        Where it names no BOS or EOS (BERT's), its CLS and SEP stand in, as in the MDLM code.
+        """
+        return cls(
+            name,
+            tokenizer.backend_tokenizer,
+            eos_id=_first_id(tokenizer.eos_token_id, tokenizer.sep_token_id),
+            bos_id=_first_id(tokenizer.bos_token_id, tokenizer.cls_token_id),
+            mask_id=_first_id(tokenizer.mask_token_id),
+        )
+
+    @classmethod
+    def embedded(cls) -> "PretrainedTokenizer":
+        """Read the tokenizer of the embedded models: byte-level BPE of the demo's training text."""
+        from tokenizers import Tokenizer
+
+        backend = Tokenizer.from_file(str(DEMO_TOKENIZER_FILE))
+        return cls(DEMO, backend, eos_id=backend.token_to_id(DEMO_END))
+
+    def encode(self, text: str) -> Encoded:
+        """Return the ids of a text, without special tokens around it.
+
+        An id has the bytes from the beginning of its piece of text to the next one's: white space
+        that a tokenizer drops belongs to the token before, or to the first, and a character that
+        is cut into several tokens to the last of them.
+        """
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        ids = np.array(encoding.ids, dtype=np.int64)
+        starts = np.array([start for start, _ in encoding.offsets], dtype=np.int64)
+        return Encoded(ids, _split_bytes(text, starts))
 
     def decode(self, ids: TokenIds) -> str:
         """Return the text of ids, special tokens spelled out."""
@@ -108,12 +160,14 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
-    """Return the tokenizer ``byte``, that of a local folder, or that of a model hub id.
+    """Return the tokenizer ``byte`` or ``demo``, that of a local folder, or that of a hub id.
 
     Code that comes with a tokenizer is never run.
     """
     if source == ByteTokenizer.name:
         return ByteTokenizer()
+    if source == DEMO:
+        return PretrainedTokenizer.embedded()
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # slow to import
 
     folder = Path(source).expanduser()
@@ -127,7 +181,7 @@ def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
         raise ValueError(
             f"{source}: expected a fast tokenizer (tokenizer.json), got {type(tokenizer).__name__}"
         )
-    return PretrainedTokenizer(str(source), tokenizer)
+    return PretrainedTokenizer.from_transformers(str(source), tokenizer)
 
 
 def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
@@ -137,6 +191,22 @@ def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
             f"tokenizer: expected {vocab_size - 1} tokens like the model's, or {vocab_size} with "
             f"its mask token, got {tokenizer.vocab_size} of {tokenizer.name}"
         )
+
+
+def _split_bytes(text: str, starts: Int64[np.ndarray, " tokens"]) -> Int64[np.ndarray, " tokens"]:
+    """Count the bytes from each of these characters to the next; the first begins at 0.
+
+    A piece may begin before the end of the last one, where a tokenizer adds a space and trims it
+    again: even then no byte belongs to two of them.
+    """
+    if not starts.size:
+        return starts
+    characters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    widths = 1 + (characters >= 0x80) + (characters >= 0x800) + (characters >= 0x10000)
+    edges = np.concatenate([[0], widths.cumsum()])
+    bytes_before = np.maximum.accumulate(edges[starts])
+    bytes_before[0] = 0
+    return np.diff(bytes_before, append=edges[-1])
 
 
 def _as_list(ids: TokenIds) -> list[int]:
@@ -153,6 +223,6 @@ def _not_found(source: str | PathLike[str], folder: Path, error: Exception) -> s
         names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
         return f"{folder}: expected a folder with a tokenizer, found {names} ({reason})"
     return (
-        f"{source}: expected 'byte', a folder with a tokenizer or a model hub id; no such local "
-        f"folder, and none from the model hub ({reason})"
+        f"{source}: expected 'byte', 'demo', a folder with a tokenizer or a model hub id; no such "
+        f"local folder, and none from the model hub ({reason})"
     )

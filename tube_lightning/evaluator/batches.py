@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import lightning
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
 from tube_lightning.checks import check_whole_number
@@ -21,6 +21,8 @@ class TokenBatch(NamedTuple):
     sequences: list[int]
     tokens: Int64[Tensor, "batch length"]
     roles: Int64[Tensor, "batch blocks size"]
+    token_bytes: Int32[Tensor, "batch length"] | None
+    """of the original text; None where unknown"""
 
 
 def sequence_roles(
@@ -76,7 +78,10 @@ class EvaluationBatches:
             lengths = self.text.lengths[first:end] if ids else torch.zeros(0, dtype=torch.int64)
         longest = int(lengths.max()) if ids else self.text.length
         tokens = self.text.tokens[first:end, :longest] if ids else torch.zeros(0, longest).long()
-        return TokenBatch(number, ids, tokens, sequence_roles(lengths, longest, self.block_size))
+        roles = sequence_roles(lengths, longest, self.block_size)
+        known = self.text.token_bytes
+        token_bytes = None if known is None else known[first:end, :longest]
+        return TokenBatch(number, ids, tokens, roles, token_bytes)
 
 
 NO_BATCH = -1

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from einops import rearrange, repeat
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int32, Int64
 from torch import Tensor
 
 from tube_lightning.evaluator.continuous_time import HiddenDraws, hidden_draws
@@ -31,7 +31,7 @@ from tube_lightning.orderings import (
 from tube_lightning.records import map_tensors
 from tube_lightning.regimes import ANY_ORDER, EqualChunks, Regime
 from tube_lightning.scores import BlockScores, RegimeScores
-from tube_lightning.scoring import block_log_probs, conditional_rows, conditional_table
+from tube_lightning.scoring import block_log_probs, block_sums, conditional_rows, conditional_table
 
 _MAX_TABLE = 1 << 24
 """Most entries of a full table at a time (128 MiB): sequences are taken in slices of it."""
@@ -55,10 +55,12 @@ def score_batch(
     roles: Int64[Tensor, "batch blocks size"],
     sequences: Sequence[int],
     plan: Plan,
+    token_bytes: Int32[Tensor, "batch length"] | None = None,
 ) -> BlockScores:
     """Score all blocks of some sequences under every regime of the plan.
 
-    ``arms`` are the autoregressive surrogates by name (arm, arm_ft). Values depend on the seed, the
+    ``arms`` are the autoregressive surrogates by name (arm, arm_ft), ``token_bytes`` the bytes of
+    the original text that belong to each token, where they are known. Values depend on the seed, the
     sequences' ids and their tokens; which others are in the batch does not matter.
     """
     start = time.perf_counter()
@@ -73,6 +75,7 @@ def score_batch(
         num_tokens=(roles == Role.SCORED).sum(dim=-1),
         regimes=map_tensors(lambda _, *slices: torch.cat(slices), *parts),
         arms=likelihoods,
+        num_bytes=None if token_bytes is None else block_sums(token_bytes, roles),
         seconds=time.perf_counter() - start,
     )
 

@@ -70,7 +70,13 @@ class LikelihoodEvaluation(lightning.LightningModule):
             return
         arms = {name: getattr(self, name) for name in self._arm_names}
         scores = score_batch(
-            self.model, arms, batch.tokens, batch.roles, batch.sequences, self.plan
+            self.model,
+            arms,
+            batch.tokens,
+            batch.roles,
+            batch.sequences,
+            self.plan,
+            batch.token_bytes,
         )
         self.files.write(batch.number, scores)
         self.count(scores)

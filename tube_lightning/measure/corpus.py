@@ -102,6 +102,8 @@ class CorpusCounts:
     sequences: int = 0
     blocks: int = 0
     tokens: int = 0
+    bytes: int | None = 0
+    """of the original text; None where any part does not know them"""
     orderings: int = 0
     seconds: float = 0.0
 
@@ -110,6 +112,8 @@ class CorpusCounts:
         self.sequences += len(part.sequences)
         self.blocks += int((part.num_tokens > 0).sum())
         self.tokens += int(part.num_tokens.sum())
+        known = self.bytes is not None and part.num_bytes is not None
+        self.bytes = self.bytes + int(part.num_bytes.sum()) if known else None
         self.orderings = next(iter(part.regimes.values())).scores.shape[-1]
         self.seconds += part.seconds
 

@@ -1,6 +1,7 @@
 """Networks, and the little that the rest of the package sees of them."""
 
 from tube_lightning.networks.arm import DiTARM, TransformersARM
+from tube_lightning.networks.attention import default_attention
 from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
@@ -11,6 +12,7 @@ from tube_lightning.networks.protocols import (
     NoisyRows,
     SamplingModel,
 )
+from tube_lightning.networks.streams import read_blocks, run_rows
 from tube_lightning.networks.tokens import check_tokens, check_vocabularies
 from tube_lightning.networks.trunk import ROTARY_BASE, Trunk
 
@@ -29,5 +31,8 @@ __all__ = [
     "attend_densely",
     "check_tokens",
     "check_vocabularies",
+    "default_attention",
     "model_identity",
+    "read_blocks",
+    "run_rows",
 ]

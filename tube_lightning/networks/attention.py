@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.trunk import Projections
 
@@ -37,39 +38,51 @@ def default_attention(device: torch.device) -> PlanAttention:
 
 
 def plan_grouped(rows: NoisyRows, clean_length: int) -> Attend:
-    """Plan matmuls stretch by stretch: the rows of neighbouring blocks against one prefix."""
-    stretches = _cut_stretches(rows, clean_length)
+    """Plan matmuls stretch by stretch: the rows of neighbouring blocks against one prefix.
+
+    Sequences with rows of the same blocks go together, one stretch after the other. Differentiable.
+    """
+    if clean_length == 0:  # one block: rows see themselves alone
+        return lambda own, *_: attend_densely(*own)
+    groups = _group_sequences(rows, clean_length)
 
     def attend(
         own: Projections,
         clean_keys: Float[Tensor, "batch clean heads width"],
         clean_values: Float[Tensor, "batch clean heads width"],
     ) -> Float[Tensor, "rows size heads width"]:
-        size, width = own.queries.shape[1], own.queries.shape[-1]
-        layout = "rows size heads width -> heads rows size width"
-        queries = rearrange(own.queries, layout) * width**-0.5
-        keys, values = rearrange(own.keys, layout), rearrange(own.values, layout)
-        own_scores = queries @ keys.mT  # [heads, rows, size, size]
-        attended = torch.empty_like(queries)
-        for sequence, here, end, unseen in stretches:
-            prefix_keys = rearrange(clean_keys[sequence, :end], "prefix h w -> h w prefix")
-            prefix_values = rearrange(clean_values[sequence, :end], "prefix h w -> h prefix w")
-            prefix_scores = queries[:, here].flatten(1, 2) @ prefix_keys
-            prefix_scores[..., end - unseen.shape[1] :].masked_fill_(unseen, -torch.inf)
-            scores = torch.cat([prefix_scores, own_scores[:, here].flatten(1, 2)], dim=-1)
-            on_prefix, on_own = scores.softmax(dim=-1).split([end, size], dim=-1)
-            from_own = on_own.unflatten(1, (-1, size)) @ values[:, here]
-            from_prefix = (on_prefix @ prefix_values).unflatten(1, (-1, size))
-            torch.add(from_own, from_prefix, out=attended[:, here])
-        return rearrange(attended, "heads rows size width -> rows size heads width")
+        width = own.queries.shape[-1]
+        pieces = []
+        for group in groups:
+            here = (
+                rearrange(p[group.rows], "(s r) t h w -> s h r t w", s=group.num_sequences)
+                for p in own
+            )
+            queries, keys, values = here  # [sequences, heads, rows, size, width]
+            queries = queries * width**-0.5
+            own_scores = queries @ keys.mT
+            prefix_keys = rearrange(clean_keys[group.sequences], "s prefix h w -> s h w prefix")
+            prefix_values = rearrange(clean_values[group.sequences], "s prefix h w -> s h prefix w")
+            attended = [
+                _attend_stretch(
+                    stretch,
+                    queries[:, :, stretch.rows],
+                    prefix_keys[..., : stretch.end],
+                    prefix_values[:, :, : stretch.end],
+                    own_scores[:, :, stretch.rows],
+                    values[:, :, stretch.rows],
+                )
+                for stretch in group.stretches
+            ]
+            pieces.append(rearrange(torch.cat(attended, dim=2), "s h r t w -> (s r) t h w"))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     return attend
 
 
 class _Stretch(NamedTuple):
-    """Neighbouring rows of one sequence whose prefixes end within ``_STRETCH`` tokens."""
+    """Neighbouring rows of a sequence whose prefixes end within ``_STRETCH`` tokens."""
 
-    sequence: int
     rows: slice
     end: int
     """The longest of their prefixes."""
@@ -77,21 +90,71 @@ class _Stretch(NamedTuple):
     """Which of the last tokens of that prefix are after a row's own."""
 
 
-def _cut_stretches(rows: NoisyRows, clean_length: int) -> list[_Stretch]:
-    """Cut the rows where the sequence changes, and every ``_STRETCH`` tokens of it."""
+class _Group(NamedTuple):
+    """Neighbouring sequences with rows of the same blocks."""
+
+    first_sequence: int
+    num_sequences: int
+    rows: slice
+    stretches: list[_Stretch]
+    """Of each of the sequences."""
+
+    @property
+    def sequences(self) -> slice:
+        return slice(self.first_sequence, self.first_sequence + self.num_sequences)
+
+
+def _attend_stretch(
+    stretch: _Stretch,
+    queries: Float[Tensor, "sequences heads rows size width"],
+    prefix_keys: Float[Tensor, "sequences heads width prefix"],
+    prefix_values: Float[Tensor, "sequences heads prefix width"],
+    own_scores: Float[Tensor, "sequences heads rows size size"],
+    values: Float[Tensor, "sequences heads rows size width"],
+) -> Float[Tensor, "sequences heads rows size width"]:
+    """Join the scores of the prefix and of the rows' own keys, and average the values."""
+    size = queries.shape[-2]
+    prefix_scores = queries.flatten(2, 3) @ prefix_keys
+    tail = stretch.unseen.shape[1]
+    prefix_scores[..., stretch.end - tail :].masked_fill_(stretch.unseen, -torch.inf)
+    scores = torch.cat([prefix_scores, own_scores.flatten(2, 3)], dim=-1)
+    on_prefix, on_own = scores.softmax(dim=-1).split([stretch.end, size], dim=-1)
+    from_prefix = (on_prefix @ prefix_values).unflatten(2, (-1, size))
+    return torch.add(on_own.unflatten(2, (-1, size)) @ values, from_prefix)
+
+
+def _group_sequences(rows: NoisyRows, clean_length: int) -> list[_Group]:
+    """Cut the rows where the sequence changes; put equal neighbours together."""
     if rows.start.max() > clean_length:
         raise ValueError(f"rows.start: expected at most {clean_length} clean tokens before a row")
-    size, device = rows.tokens.shape[1], rows.start.device
-    per_sequence = 1 + clean_length // _STRETCH
-    numbers = rows.sequence * per_sequence + rows.start // _STRETCH
-    distinct, counts = torch.unique_consecutive(numbers, return_counts=True)
+    sequences, counts = torch.unique_consecutive(rows.sequence, return_counts=True)
+    groups: list[_Group] = []
+    begin, previous = 0, rows.start[:0]
+    starts_by_sequence = rows.start.split(counts.tolist())
+    for sequence, starts in zip(sequences.tolist(), starts_by_sequence, strict=True):
+        end = begin + len(starts)
+        if starts.equal(previous) and groups[-1].sequences.stop == sequence:
+            same = groups.pop()
+            same_rows = slice(same.rows.start, end)
+            group = same._replace(num_sequences=same.num_sequences + 1, rows=same_rows)
+        else:
+            stretches = _cut_stretches(starts, rows.tokens.shape[1])
+            group = _Group(sequence, 1, slice(begin, end), stretches)
+        groups.append(group)
+        begin, previous = end, starts
+    return groups
+
+
+def _cut_stretches(starts: Int64[Tensor, " rows"], size: int) -> list[_Stretch]:
+    """Cut the rows of a sequence every ``_STRETCH`` tokens of it."""
+    _, counts = torch.unique_consecutive(starts // _STRETCH, return_counts=True)
     stretches, begin = [], 0
-    for number, starts in zip(distinct.tolist(), rows.start.split(counts.tolist()), strict=True):
-        shortest, longest = starts.aminmax()
-        tail = torch.arange(shortest, longest, device=device)
-        unseen = (tail >= starts[:, None]).repeat_interleave(size, dim=0)
-        here = slice(begin, begin := begin + len(starts))
-        stretches.append(_Stretch(number // per_sequence, here, int(longest), unseen))
+    for some in starts.split(counts.tolist()):
+        shortest, longest = some.aminmax()
+        tail = torch.arange(shortest, longest, device=starts.device)
+        unseen = (tail >= some[:, None]).repeat_interleave(size, dim=0)
+        here = slice(begin, begin := begin + len(some))
+        stretches.append(_Stretch(here, int(longest), unseen))
     return stretches
 
 

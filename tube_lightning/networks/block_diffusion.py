@@ -1,55 +1,23 @@
 """BD3-LM and MDLM as block models: the clean stream once, then only the noisy rows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from tube_lightning.networks.attention import Attend, PlanAttention, default_attention
-from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.protocols import NoisyRows
-from tube_lightning.networks.trunk import FrozenTrunk, Projections, Trunk, in_own_precision
+from tube_lightning.networks.streams import (
+    CleanContext,
+    attend_behind,
+    empty_context,
+    read_blocks,
+    read_one_more_block,
+    run_rows,
+)
+from tube_lightning.networks.trunk import FrozenTrunk, Trunk, in_own_precision
 from tube_lightning.records import map_tensors
-
-
-@dataclass(frozen=True)
-class CleanContext:
-    """Keys and values of the clean tokens that rows may condition on, for each layer."""
-
-    keys: tuple[Float[Tensor, "batch clean heads width"], ...]
-    values: tuple[Float[Tensor, "batch clean heads width"], ...]
-
-    @property
-    def length(self) -> int:
-        """Number of clean tokens of each sequence."""
-        return self.keys[0].shape[1]
-
-
-KeysAndValues = tuple[Tensor, Tensor]
-"""What the tokens of one layer may attend to, both [batch, seen, heads, width]."""
-
-
-def _attend_behind(
-    own: Projections,
-    clean_keys: Float[Tensor, "rows clean heads width"],
-    clean_values: Float[Tensor, "rows clean heads width"],
-) -> Float[Tensor, "rows size heads width"]:
-    """Let each row attend to itself and to all clean tokens of one sequence, the row's own."""
-    return attend_densely(own.queries, *_append_own(own, clean_keys, clean_values))
-
-
-def _append_own(
-    own: Projections,
-    clean_keys: Float[Tensor, "rows clean heads width"],
-    clean_values: Float[Tensor, "rows clean heads width"],
-) -> KeysAndValues:
-    """Put a row's own keys and values behind the clean ones."""
-    keys = torch.cat([clean_keys, own.keys], dim=1)
-    return keys, torch.cat([clean_values, own.values], dim=1)
 
 
 class BlockDiffusion(nn.Module):
@@ -106,22 +74,11 @@ class BlockDiffusion(nn.Module):
     @in_own_precision
     def encode(self, tokens: Int64[Tensor, "batch length"]) -> CleanContext:
         """Run the clean stream, block-causally, over all blocks that some row has before it."""
-        num_blocks_before = -(-tokens.shape[1] // self.block_size) - 1
-        if num_blocks_before < 1:
-            return self.empty_context(len(tokens))
-        tokens = tokens[:, : num_blocks_before * self.block_size]
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        block = positions // self.block_size
-        return self._read_clean(
-            tokens, positions, lambda _, own: (own.keys, own.values), block[:, None] >= block
-        )
+        return read_blocks(self.trunk, tokens, self.block_size)
 
     def empty_context(self, batch: int) -> CleanContext:
         """Return the context of sequences that have no clean tokens yet."""
-        layers, heads = self.trunk.layers, self.trunk.n_heads
-        width = self.trunk.embedding.shape[1] // heads
-        none = layers[0].qkv.new_empty(batch, 0, heads, width)
-        return CleanContext((none,) * len(layers), (none,) * len(layers))
+        return empty_context(self.trunk, batch)
 
     @in_own_precision
     def extend(self, context: CleanContext, tokens: Int64[Tensor, "batch size"]) -> CleanContext:
@@ -132,32 +89,7 @@ class BlockDiffusion(nn.Module):
                 f"tokens: expected a block of {size} for each of {batch} sequences, "
                 f"got shape {tuple(tokens.shape)}"
             )
-        return self._read_clean(
-            tokens,
-            context.length + torch.arange(size, device=tokens.device),
-            lambda number, own: _append_own(own, context.keys[number], context.values[number]),
-        )
-
-    def _read_clean(
-        self,
-        tokens: Int64[Tensor, "batch length"],
-        positions: Int64[Tensor, " length"],
-        collect: Callable[[int, Projections], KeysAndValues],
-        sees: Bool[Tensor, "length length"] | None = None,
-    ) -> CleanContext:
-        """Run clean tokens, each attending to what ``collect`` returns for its layer; keep that."""
-        layers: list[KeysAndValues] = []
-        num_layers = len(self.trunk.layers)
-
-        def attend(number: int, own: Projections) -> Tensor | None:
-            layers.append(collect(number, own))
-            if number == num_layers - 1:  # what follows is read by nobody
-                return None
-            return attend_densely(own.queries, *layers[-1], sees)
-
-        self.trunk.run(tokens, positions, attend)
-        keys, values = zip(*layers, strict=True)
-        return CleanContext(keys, values)
+        return read_one_more_block(self.trunk, context, tokens)
 
     @in_own_precision
     def log_probs(self, context: CleanContext, rows: NoisyRows) -> Float[Tensor, " needed"]:
@@ -175,7 +107,7 @@ class BlockDiffusion(nn.Module):
             everyone = torch.arange(len(context.keys[0]), device=rows.sequence.device)
             if not torch.equal(rows.sequence, everyone):
                 context = map_tensors(lambda _, tensor: tensor[rows.sequence], context)
-            return self.trunk.logits(self._predict(context, rows, _attend_behind))
+            return self.trunk.logits(self._predict(context, rows, attend_behind))
         return self.trunk.logits(self._predict(context, rows, self._plan(context, rows)))
 
     def _plan(self, context: CleanContext, rows: NoisyRows) -> Attend:
@@ -185,11 +117,4 @@ class BlockDiffusion(nn.Module):
     def _predict(
         self, context: CleanContext, rows: NoisyRows, attend: Attend
     ) -> Float[Tensor, "needed dim"]:
-        """Run the rows through the network; return its stream at the needed positions."""
-        places = torch.arange(self.block_size, device=rows.tokens.device)
-        return self.trunk.run(
-            rows.tokens.where(rows.revealed, self.mask_id),
-            rows.start[:, None] + places,
-            lambda number, own: attend(own, context.keys[number], context.values[number]),
-            rows.needed,
-        )
+        return run_rows(self.trunk, context, rows, attend, self.mask_id)

@@ -3,7 +3,7 @@
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class AverageWeights(WeightAveraging):
@@ -32,6 +32,14 @@ class AverageWeights(WeightAveraging):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Give the module its average weights, even if there was no step left to train."""
         super().on_train_end(trainer, pl_module)
+
+    @property
+    def average(self) -> nn.Module:
+        """The module with its average weights."""
+        if self._average_model is None:
+            raise RuntimeError("average: expected a module in training, got none")
+        module: nn.Module = self._average_model.module
+        return module
 
     def _follow(self, averages: list[Tensor], weights: list[Tensor], n_averaged: Tensor) -> None:
         count = int(n_averaged)

@@ -10,11 +10,14 @@ from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelChec
 from tube_lightning.checkpoints import save_checkpoint
 from tube_lightning.cluster import StopOnSigterm, disconnecting
 from tube_lightning.rundir import LAST_STATE_FILE, MODEL_FOLDER, claim_directory
+from tube_lightning.training.kept_models import KeepModels
 from tube_lightning.training.module import DenoiserTraining
 
 
-def training_callbacks(output_dir: str, every_n_steps: int) -> list[Callback]:
-    """Keep the newest state of the run, also at SIGTERM, and the learning rate's curve."""
+def training_callbacks(
+    output_dir: str, every_n_steps: int, keep_every: int | None = None
+) -> list[Callback]:
+    """Keep the newest state of the run, also at SIGTERM, models along the way, and curves."""
     newest = ModelCheckpoint(
         dirpath=output_dir,
         save_top_k=0,
@@ -23,7 +26,12 @@ def training_callbacks(output_dir: str, every_n_steps: int) -> list[Callback]:
         save_on_train_epoch_end=False,
         enable_version_counter=False,  # the newest is always last.ckpt, whoever wrote it before
     )
-    return [newest, LearningRateMonitor("step"), StopOnSigterm(Path(output_dir) / LAST_STATE_FILE)]
+    return [
+        newest,
+        KeepModels(output_dir, keep_every),
+        LearningRateMonitor("step"),
+        StopOnSigterm(Path(output_dir) / LAST_STATE_FILE),
+    ]
 
 
 def train_to_end(

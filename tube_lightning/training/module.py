@@ -10,8 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from tube_lightning.checkpoints import read_checkpoint
-from tube_lightning.networks import DiT, DiTConfig
+from tube_lightning.networks import DiT
 from tube_lightning.randomness import noise_generator
 from tube_lightning.training.averaging import AverageWeights
 from tube_lightning.training.objectives import Cost
@@ -28,34 +27,19 @@ class Objective(Protocol):
         ...
 
 
-def make_network(config: DiTConfig, init_from: str | None = None, *, seed: int = 0) -> DiT:
-    """Make a network, from scratch or with the weights of another (MDLM -> BD3-LM, ARM -> ARM)."""
-    with torch.random.fork_rng(devices=[]):  # torch initialises from the global generator
-        torch.manual_seed(seed)
-        network = DiT(config)
-    if init_from is not None:
-        weights = read_checkpoint(init_from).state_dict()
-        try:
-            network.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(f"init_from: {init_from} does not fit {config}: {error}") from error
-    return network
-
-
 class DenoiserTraining(L.LightningModule):
     """Train a network; evaluate and save the moving average of its weights.
 
-    All noise is a function of (seed, step, rank), so a resumed run repeats an uninterrupted one.
+    All noise is a function of (seed, batch, rank), so a resumed run repeats an uninterrupted one.
     """
 
     def __init__(
         self,
         network: DiT,
         objective: Objective,
+        optimizer: Callable[[DiT], torch.optim.Optimizer],
         schedule: Callable[[int], float],
         *,
-        learning_rate: float = 3e-4,
-        weight_decay: float = 0.0,
         ema_decay: float = 0.9999,
         seed: int = 0,
     ) -> None:
@@ -65,9 +49,8 @@ class DenoiserTraining(L.LightningModule):
         self.network = network
         self.ema_decay = ema_decay
         self.objective = objective
+        self.optimizer = optimizer
         self.schedule = schedule
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
         self.seed = seed
 
     def configure_callbacks(self) -> list[Callback]:
@@ -75,19 +58,20 @@ class DenoiserTraining(L.LightningModule):
         return [AverageWeights(self.ema_decay)]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Use AdamW, its rate scaled at every step by the schedule."""
-        optimizer = torch.optim.AdamW(
-            self.network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
-        )
+        """Make the optimizer, its rate scaled at every step by the schedule."""
+        optimizer = self.optimizer(self.network)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
 
-    def training_step(self, tokens: Int64[Tensor, "batch length"]) -> Float[Tensor, ""]:
+    def training_step(
+        self, tokens: Int64[Tensor, "batch length"], batch_idx: int
+    ) -> Float[Tensor, ""]:
         """Return nats per token under fresh noise."""
-        generator = self._generator(2 * self.global_step)
+        gathered = self.trainer.accumulate_grad_batches
+        generator = self._generator(2 * (self.global_step * gathered + batch_idx % gathered))
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):  # dropout draws from the global generator
             torch.manual_seed(generator.initial_seed())
