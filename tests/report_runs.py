@@ -30,6 +30,10 @@ class Run:
         self.tokens = [[SIZE - 1, SIZE, SIZE] for _ in self.ids]
         if sequences > 1:
             self.tokens[-1][-1] = 0
+        self.bytes = [
+            [3 * n + (s + b) % 4 * (n > 0) for b, n in enumerate(row)]
+            for s, row in enumerate(self.tokens)
+        ]
         tables = [
             [random_table(1000 * seed + 10 * s + b, SIZE) for b in range(BLOCKS)] for s in self.ids
         ]
@@ -102,7 +106,7 @@ class Run:
         }
         ids, tokens = torch.tensor(self.ids[rows]), torch.tensor(self.tokens[rows])
         arms = {"arm": tensor(self.arm)} if arm else {}
-        return BlockScores(ids, tokens, regimes, arms, seconds=0.5)
+        return BlockScores(ids, tokens, regimes, arms, torch.tensor(self.bytes[rows]), seconds=0.5)
 
     def corpus(self, values):
         """Return the nats per token of block values, and their standard error over sequences."""

@@ -160,6 +160,13 @@ def test_text_is_packed_or_kept_apart(table):
     assert ByteTokenizer().decode(shouted.tokens[0]) == "XXXX"
 
 
+def test_bytes_are_those_of_the_detokenized_text(table):
+    options = {"tokenizer": "demo", "vocab_size": 1025, "length": 64, "per_document": True}
+    text = evaluate(table, detokenize=lambda text: f"{text} naïve", **options)
+    expected = [len(document.encode()) for document in ("one two naïve", "three naïve")]
+    assert text.token_bytes.sum(dim=1).tolist() == expected
+
+
 def test_lines_of_text(tmp_path):
     (tmp_path / "some.txt").write_text("ab\n\ncd\n")
     assert evaluate(tmp_path / "some.txt", lines=True, length=3).tokens.tolist() == [
@@ -173,6 +180,7 @@ def test_arrays_of_token_ids(tmp_path):
     sequences = evaluate(tmp_path / "rows.npy", max_sequences=2)
     assert sequences.tokens.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert (sequences.tokenizer, sequences.num_dropped) == ("byte", 0)
+    assert sequences.token_bytes is sequences.documents is sequences.num_scored_bytes is None
     with pytest.raises(ValueError, match=r"rows\.npy: expected sequences of 6 tokens, got 4"):
         evaluate(tmp_path / "rows.npy", length=6)
 

@@ -36,7 +36,8 @@ BATCH_SIZE = 2
 def documents():
     tokens = random_tokens(len(LENGTHS), 12)
     tokens[torch.arange(12) >= LENGTHS[:, None]] = 0
-    return TokenSequences(tokens, "random", "none", lengths=LENGTHS)
+    token_bytes = torch.where(torch.arange(12) < LENGTHS[:, None], tokens % 5, 0).int()
+    return TokenSequences(tokens, "random", "none", lengths=LENGTHS, token_bytes=token_bytes)
 
 
 def evaluate(folder, devices=1, callbacks=(), **options):
@@ -62,11 +63,11 @@ def evaluate(folder, devices=1, callbacks=(), **options):
 
 
 def contents(folder):
-    """The scores of every batch and regime, as bytes: time is not in them."""
+    """All tensors of every batch, as bytes: time is not in them."""
     return {
-        (number, name): regime.scores.numpy().tobytes() + regime.exact.numpy().tobytes()
+        (number, path): tensor.numpy().tobytes()
         for number in ScoreFiles(folder).finished()
-        for name, regime in ScoreFiles(folder).read(number).regimes.items()
+        for path, tensor in named_tensors(ScoreFiles(folder).read(number))
     }
 
 
@@ -88,6 +89,7 @@ def test_files_hold_the_scores_of_the_batches(alone):
         got = ScoreFiles(folder).read(number)
         assert got.sequences.tolist() == ids
         assert torch.equal(got.num_tokens, want.num_tokens)
+        assert got.num_bytes.sum(dim=-1).tolist() == text.token_bytes[ids, 1:].sum(dim=-1).tolist()
         for name, regime in want.regimes.items():
             assert torch.equal(got.regimes[name].scores, regime.scores)
             assert torch.equal(got.regimes[name].exact, regime.exact)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -175,7 +176,8 @@ def numbered(num_sequences, length=6, lengths=None):
     if lengths is not None:
         tokens[torch.arange(length) >= torch.tensor(lengths)[:, None]] = 0
         lengths = torch.tensor(lengths)
-    return TokenSequences(tokens, "numbers", "none", lengths=lengths)
+    token_bytes = (10 * tokens + torch.arange(length)).int()
+    return TokenSequences(tokens, "numbers", "none", lengths=lengths, token_bytes=token_bytes)
 
 
 def data_of(text, folder, batch_size=3):
@@ -228,6 +230,7 @@ def test_every_batch_exactly_once(tmp_path, num_sequences, world_size, done):
             assert batch.tokens.shape == (len(batch.sequences), 6)
             assert batch.roles.shape == (len(batch.sequences), 2, 4)
             assert batch.tokens[:, 0].tolist() == [i + 1 for i in batch.sequences]
+            assert batch.token_bytes.tolist() == text.token_bytes[batch.sequences].tolist()
             sequences += batch.sequences
             if batch.number != NO_BATCH:
                 seen.append(batch.number)
@@ -249,6 +252,7 @@ def test_batches_do_not_depend_on_ranks_or_what_is_done(tmp_path):
                 assert batch.sequences == other.sequences
                 assert torch.equal(batch.tokens, other.tokens)
                 assert torch.equal(batch.roles, other.roles)
+                assert torch.equal(batch.token_bytes, other.token_bytes)
 
 
 def test_documents_are_padded_to_the_longest_of_their_batch(tmp_path):
@@ -261,7 +265,15 @@ def test_documents_are_padded_to_the_longest_of_their_batch(tmp_path):
         [[1, 2, 2, 2], [2, 2, 2, 2]],
     ]
     assert second.tokens.tolist() == [[4, 4, 4], [5, 5, 0]]
+    assert second.token_bytes.tolist() == [[40, 41, 42], [50, 51, 2]]
     assert second.roles.tolist() == [[[1, 0, 0, 2]], [[1, 0, 2, 2]]]
+
+
+def test_bytes_that_are_not_known(tmp_path):
+    text = replace(numbered(4), token_bytes=None)
+    words = []
+    shares = [on_rank(data_of(text, tmp_path), rank, 3, words) for rank in range(3)]
+    assert [batch.token_bytes for share in shares for batch in share] == [None] * 3
 
 
 def test_what_remains(tmp_path):

@@ -233,6 +233,21 @@ def test_arms_are_scored_on_the_same_tokens(model, plan):
         assert_close(likelihood, want)
 
 
+def test_bytes_are_those_of_the_scored_tokens(model, plan):
+    """Neither those of token 0, which is given, nor anything after the end of a document."""
+    ids, tokens, roles = documents()
+    token_bytes = 2 ** torch.arange(16, dtype=torch.int32).repeat(3, 1)  # a sum tells its terms
+    token_bytes[2] *= 8
+    scores = score_batch(model, {}, tokens, roles, ids, plan, token_bytes)
+    assert scores.num_bytes.dtype == torch.int64
+    assert scores.num_bytes.tolist() == [
+        [2 + 4 + 8, 0xF0, 0xF00, 0xF000],
+        [2 + 4 + 8, 0xF0, 0x700, 0],
+        [8 * (2 + 4 + 8), 8 * 16, 0, 0],
+    ]
+    assert score(model, plan).num_bytes is None
+
+
 def test_a_document_of_one_token(model, plan):
     scores = score(model, plan, {4: 1}, arms={"arm": load_arm(AR)})
     assert scores.num_tokens.tolist() == [[0]]

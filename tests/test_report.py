@@ -61,6 +61,8 @@ def test_every_value_agrees_with_the_oracles(run, results, regime):
         nats, error = run.corpus(want[name])
         assert estimate["nats_per_token"] == pytest.approx(nats, rel=1e-12)
         assert estimate["ppl"] == pytest.approx(math.exp(-nats), rel=1e-11)
+        bits = -nats * sum(map(sum, run.tokens)) / math.log(2) / sum(map(sum, run.bytes))
+        assert estimate["bits_per_byte"] == pytest.approx(bits, rel=1e-12)
         assert estimate["standard_error"] == pytest.approx(error, rel=1e-7)
         margin = T95_OF_FIVE * error
         if margin - nats > 700:  # a surrogate so bad that no float holds the interval
@@ -89,8 +91,10 @@ def test_the_arm_and_the_counts(run, results):
     blocks = sum(n > 0 for row in run.tokens for n in row)
     tokens = sum(map(sum, run.tokens))
     assert results["counts"] == {
-        "sequences": 5, "blocks": blocks, "tokens": tokens, "batches": 3, "orderings": NUM,
+        "sequences": 5, "blocks": blocks, "tokens": tokens, "bytes": sum(map(sum, run.bytes)),
+        "batches": 3, "orderings": NUM,
     }  # fmt: skip
+    assert results["schema_version"] == 2
     assert results["seconds"]["scoring"] == pytest.approx(1.5)
     assert results["data"]["token_sha256"] == "ab12"
     assert list(results["regimes"]) == list(WAYS)
@@ -153,9 +157,10 @@ def test_the_order_of_writing_does_not_matter(run, reported, tmp_path):
 def test_parts_in_small_slices_give_the_same(run, results, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "_MAX_BLOCKS", 1)
     for regime, values in measured(run, tmp_path).items():
-        for name, estimate in regime_estimates(values).items():
-            want = results["regimes"][regime][name]["nats_per_token"]
-            assert estimate["nats_per_token"] == pytest.approx(want, rel=1e-13)
+        for name, estimate in regime_estimates(values, results["counts"]["bytes"]).items():
+            for rate in ("nats_per_token", "bits_per_byte"):
+                want = results["regimes"][regime][name][rate]
+                assert estimate[rate] == pytest.approx(want, rel=1e-13)
 
 
 @pytest.mark.usefixtures("no_figures")

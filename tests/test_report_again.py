@@ -4,8 +4,8 @@ import pytest
 from report_runs import Run, measured
 
 from tube_lightning.report.__main__ import main
+from tube_lightning.report.render.captions import caption, legend
 from tube_lightning.report.render.figures.canvas import named_level, new_figure
-from tube_lightning.report.render.rows import caption, legend
 from tube_lightning.report.verdict import verdict_sentence
 from tube_lightning.report.write import write_report
 

@@ -102,6 +102,8 @@ def test_reseeded_perplexities_agree_with_the_oracles(run, results, regime, name
     ]
     nats, error = run.corpus(means)
     assert estimate["nats_per_token"] == pytest.approx(nats, rel=1e-11)
+    bits = -nats * sum(map(sum, run.tokens)) / math.log(2) / sum(map(sum, run.bytes))
+    assert estimate["bits_per_byte"] == pytest.approx(bits, rel=1e-11)  # not of the mean perplexity
     assert estimate["standard_error"] == pytest.approx(error, rel=1e-6)
 
 

@@ -43,11 +43,13 @@ def some_regimes():
     return {"nfe_1": bare, "ao_arm": full, "chunks_2": some}
 
 
-def some_scores(regimes=None, sequences=(3, 2**40)):
+def some_scores(regimes=None, sequences=(3, 2**40), known_bytes=True):
     num_tokens = torch.tensor([[3, 4, 1], [3, 0, 0]])[: len(sequences)]
+    num_bytes = torch.tensor([[9, 14, 0], [2**31 - 1, 0, 0]])[: len(sequences)]
     regimes = some_regimes() if regimes is None else regimes
     arms = {"arm": numbers(len(sequences), BLOCKS, seed=6)}
-    return BlockScores(torch.tensor(sequences), num_tokens, regimes, arms, 1.25)
+    known = num_bytes if known_bytes else None
+    return BlockScores(torch.tensor(sequences), num_tokens, regimes, arms, known, seconds=1.25)
 
 
 def same_bits(ours, theirs):
@@ -64,6 +66,7 @@ def same_bits(ours, theirs):
 def assert_same(ours, theirs):
     assert same_bits(ours.sequences, theirs.sequences)
     assert same_bits(ours.num_tokens, theirs.num_tokens)
+    assert same_bits(ours.num_bytes, theirs.num_bytes)
     assert ours.seconds == theirs.seconds
     assert list(ours.regimes) == list(theirs.regimes)
     assert list(ours.arms) == list(theirs.arms)
@@ -74,11 +77,13 @@ def assert_same(ours, theirs):
             assert same_bits(getattr(regime, tensor), getattr(other, tensor)), (name, tensor)
 
 
+@pytest.mark.parametrize("known_bytes", [False, True])
 @pytest.mark.parametrize("chosen", [["nfe_1"], ["ao_arm"], ["chunks_2", "nfe_1"], None])
-def test_round_trip(tmp_path, chosen):
+def test_round_trip(tmp_path, chosen, known_bytes):
     """With and without each optional column, in some regimes or in all of them."""
     regimes = some_regimes()
-    scores = some_scores({name: regimes[name] for name in chosen or regimes})
+    chosen = {name: regimes[name] for name in chosen or regimes}
+    scores = some_scores(chosen, known_bytes=known_bytes)
     files = ScoreFiles(tmp_path / "made" / "scores")
     files.write(12, scores)
     assert_same(files.read(12), scores)
@@ -101,9 +106,10 @@ def test_one_sequence_block_and_ordering(tmp_path):
     assert_same(ScoreFiles(tmp_path).read(0), scores)
 
 
-def test_layout(tmp_path):
+@pytest.mark.parametrize("known_bytes", [False, True])
+def test_layout(tmp_path, known_bytes):
     """One row a sequence and block, in that order; a column for each tensor there is."""
-    scores = some_scores()
+    scores = some_scores(known_bytes=known_bytes)
     ScoreFiles(tmp_path).write(7, scores)
     (path,) = tmp_path.iterdir()
     assert path.name == "batch_000007.parquet"
@@ -112,7 +118,9 @@ def test_layout(tmp_path):
     for name, regime in scores.regimes.items():
         there = {tensor: getattr(regime, tensor) for tensor in TENSORS}
         tensors |= {f"regimes.{name}.{k}": v for k, v in there.items() if v is not None}
-    assert list(rows[0])[:4] == ["sequence", "block", "num_tokens", "arms.arm"]
+    if known_bytes:
+        tensors = {"num_bytes": scores.num_bytes, **tensors}
+    assert list(rows[0])[:4] == ["sequence", "block", "num_tokens", next(iter(tensors))]
     assert set(rows[0]) == {"sequence", "block", "num_tokens", *tensors}
     expected = [(sequence, block) for sequence in (3, 2**40) for block in range(BLOCKS)]
     assert [(row["sequence"], row["block"]) for row in rows] == expected
@@ -127,10 +135,13 @@ def test_some_rows_and_some_orderings():
     scores = some_scores()
     second = scores.rows(slice(1, 2))
     assert second.sequences.tolist() == [2**40]
+    assert second.num_bytes.tolist() == [[2**31 - 1, 0, 0]]
     for (path, one), (_, whole) in zip(named_tensors(second), named_tensors(scores), strict=True):
         assert torch.equal(one, whole[1:2]), path
     assert (scores.rows(slice(0, 1)).seconds, second.seconds) == (1.25, 0.0)
+    assert some_scores(known_bytes=False).rows(slice(1, 2)).num_bytes is None
     few = scores.first_orderings(2)
+    assert few.num_bytes is scores.num_bytes
     for name, regime in scores.regimes.items():
         assert torch.equal(few.regimes[name].scores, regime.scores[..., :2])
         assert few.regimes[name].exact is regime.exact
@@ -253,8 +264,10 @@ def test_tables_that_are_no_scores(written, change):
 def test_moving_changes_no_value():
     scores = some_scores()
     assert_same(scores.to(torch.device("cpu")), scores)
+    assert some_scores(known_bytes=False).to(torch.device("cpu")).num_bytes is None
     moved = scores.to(torch.device("meta"))
     assert moved.num_tokens.is_meta
+    assert moved.num_bytes.is_meta
     full = moved.regimes["ao_arm"]
     assert all(getattr(full, tensor).is_meta for tensor in TENSORS)
     assert moved.arms["arm"].is_meta

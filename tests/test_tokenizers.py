@@ -1,6 +1,8 @@
 """Tokenizers: bytes, and fast tokenizers in the layouts that people have on disk."""
 
+import itertools
 import json
+from functools import cache
 
 import pytest
 import tokenizers
@@ -9,7 +11,13 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tube_lightning.data import ByteTokenizer, TextTokenizer, load_tokenizer, pack
+from tube_lightning.data import (
+    ByteTokenizer,
+    PretrainedTokenizer,
+    TextTokenizer,
+    load_tokenizer,
+    pack,
+)
 
 TEXT = ["the cat sat on the mat", "the dog sat on the log", "it's a naïve café"]
 
@@ -101,14 +109,24 @@ def test_packing_with_a_pretrained_tokenizer(fast_folder):
     assert packed.tokenizer == str(fast_folder)
 
 
-def test_bert_ends_documents_with_sep_and_has_its_own_mask(tmp_path):
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    words = [*special, "the", "cat", "##s"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*SPECIAL, "the", "cat", "##s"]
+
+
+def word_pieces():
+    """Lowercases, strips accents, and drops white space and control characters, as BERT's."""
+    vocabulary = {word: i for i, word in enumerate(WORDS)}
     backend = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+        tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=20)
     )
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return backend
+
+
+def test_bert_ends_documents_with_sep_and_has_its_own_mask(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    backend = word_pieces()
     backend.decoder = tokenizers.decoders.WordPiece()
     backend.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     transformers.PreTrainedTokenizerFast(
@@ -135,3 +153,112 @@ def test_folder_without_a_tokenizer(tmp_path):
 def test_no_such_tokenizer():
     with pytest.raises(FileNotFoundError, match="no/such-thing: expected 'byte', 'demo', a"):
         load_tokenizer("no/such-thing")
+
+
+# ---- bytes
+
+
+def trimmed():
+    """Adds a space in front and trims it off the offsets again, as RoBERTa's."""
+    backend = byte_level_bpe()
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
+    backend.add_special_tokens([tokenizers.AddedToken("<S>", lstrip=True)])
+    return backend
+
+
+def fallback():
+    """Marks words with a prefix and spells unknown characters as bytes, as Llama's."""
+    spelled = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces = ["<unk>", *spelled, *"\u2581thecas", "th", "the", "\u2581the"]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.BPE(
+            {piece: i for i, piece in enumerate(pieces)},
+            [("t", "h"), ("th", "e"), ("\u2581", "the")],
+            unk_token="<unk>",
+            byte_fallback=True,
+        )
+    )
+    kinds = tokenizers.normalizers
+    backend.normalizer = kinds.Sequence([kinds.Prepend("\u2581"), kinds.Replace(" ", "\u2581")])
+    return backend
+
+
+def normalized():
+    """Composes and decomposes characters, several of them to one or one to several."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "fi": 1}, "<unk>"))
+    backend.normalizer = tokenizers.normalizers.NFKD()
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return backend
+
+
+BACKENDS = {
+    "bpe": byte_level_bpe,
+    "word pieces": word_pieces,
+    "trimmed": trimmed,
+    "fallback": fallback,
+    "normalized": normalized,
+}
+PIECES = st.sampled_from(
+    ["the", " cat", "CATS", "  ", "\n", "<S>", "café", "e\u0301", "🎉", "猫", "ﬁ"]
+)
+CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+TEXTS = st.lists(PIECES | CHARACTERS, max_size=12).map("".join)
+
+
+@cache
+def tokenizer_of(name):
+    if name in ("byte", "demo"):
+        return load_tokenizer(name)
+    return PretrainedTokenizer(name, BACKENDS[name](), eos_id=None)
+
+
+@pytest.mark.parametrize("name", ["byte", "demo", *BACKENDS])
+@given(text=TEXTS)
+def test_every_byte_of_a_text_belongs_to_one_token(name, text):
+    """Also where a tokenizer changes or drops characters; but a text may have no token at all."""
+    ids, num_bytes = tokenizer_of(name).encode(text)
+    assert num_bytes.shape == ids.shape
+    assert (num_bytes >= 0).all()
+    drops = name in ("word pieces", "normalized")
+    assert ids.size or drops or not text
+    assert num_bytes.sum() == (len(text.encode()) if ids.size else 0)
+
+
+@pytest.mark.parametrize("name", ["demo", "bpe"])
+@given(text=TEXTS)
+def test_tokens_of_bytes_have_the_bytes_that_they_spell(name, text):
+    """But for characters that are cut: all bytes of those belong to the last of their tokens."""
+    tokenizer = tokenizer_of(name)
+    ids, num_bytes = tokenizer.encode(text)
+    spelled = [len(tokenizer._backend.id_to_token(i)) for i in ids]  # a letter for every byte
+    edges = [0, *itertools.accumulate(len(character.encode()) for character in text)]
+    whole = [max(edge for edge in edges if edge <= end) for end in itertools.accumulate(spelled)]
+    assert list(itertools.accumulate(num_bytes.tolist())) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "num_bytes"),
+    [
+        ("byte", "é🎉", [1] * 6),
+        ("demo", "", []),
+        ("demo", "🎉", [0, 0, 0, 4]),
+        ("word pieces", "the cats", [4, 3, 1]),
+        ("word pieces", "  The\n  CATS  ", [8, 3, 3]),
+        ("word pieces", "Thé\u200b thé", [8, 4]),
+        ("word pieces", " \n ", []),
+        ("trimmed", "<S>🎉", [3, 0, 0, 0, 0, 4]),
+    ],
+)
+def test_bytes_of_tokens(name, text, num_bytes):
+    """White space that is dropped belongs to the token before, or to the first."""
+    assert tokenizer_of(name).encode(text).num_bytes.tolist() == num_bytes
+
+
+def test_the_embedded_tokenizer():
+    tokenizer = load_tokenizer("demo")
+    assert isinstance(tokenizer, TextTokenizer)
+    assert (tokenizer.name, tokenizer.bos_id, tokenizer.mask_id) == ("demo", None, None)
+    assert tokenizer.decode([tokenizer.eos_id]) == "<|endoftext|>"
+    for text in [*TEXT, "", "unseen: 猫\n  two  spaces"]:
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text

@@ -140,7 +140,7 @@ def test_chance_is_no_error_and_no_violation(tmp_path):
             difference = values.values["elbo_k_minus_exact"]
             margin = T95_OF_FIVE * difference.standard_error
             crossed += 0 < difference.nats_per_token < margin
-            assert regime_estimates(values)["elbo_k"]["violated"] in (
+            assert regime_estimates(values, None)["elbo_k"]["violated"] in (
                 False,
                 difference.nats_per_token > margin,
             )
@@ -158,6 +158,7 @@ def test_a_text_that_the_model_cannot_make(tmp_path):
     for name in ("exact", "elbo", "elbo_k", "tube", "tube_split", "cubo", "tvo", "isvgb"):
         estimate = results["regimes"]["ao_arm"][name]
         assert (estimate["ppl"], estimate["nats_per_token"]) == (None, None)
+        assert estimate["bits_per_byte"] is None
         assert not estimate["violated"]
     assert results["verdict"].startswith("The ARM wins")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
@@ -172,5 +173,7 @@ def test_infinite_bounds_are_null_and_zero(tmp_path):
     write_report(extreme.write(tmp_path), show=False)
     estimates = strict((tmp_path / "results.json").read_text())["regimes"]["ao_arm"]
     assert (estimates["tube"]["ppl"], estimates["tube"]["nats_per_token"]) == (0.0, None)
+    assert estimates["tube"]["bits_per_byte"] is None
+    assert estimates["elbo_k"]["bits_per_byte"] > 0
     assert (estimates["elbo"]["ppl"], estimates["elbo"]["nats_per_token"]) == (None, None)
     assert estimates["elbo_k"]["ppl"] > 0

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.networks import AutoregressiveModel, BlockModel, NoisyRows, check_tokens

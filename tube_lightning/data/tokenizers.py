@@ -196,15 +196,15 @@ def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
 def _split_bytes(text: str, starts: Int64[np.ndarray, " tokens"]) -> Int64[np.ndarray, " tokens"]:
     """Count the bytes from each of these characters to the next; the first begins at 0.
 
-    A piece may begin before the end of the last one, where a tokenizer adds a space and trims it
-    again: even then no byte belongs to two of them.
+    Where a tokenizer adds a space and trims it again, that space seems to begin after the next
+    piece: it begins with it, so that no byte belongs to two of them.
     """
     if not starts.size:
         return starts
     characters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     widths = 1 + (characters >= 0x80) + (characters >= 0x800) + (characters >= 0x10000)
     edges = np.concatenate([[0], widths.cumsum()])
-    bytes_before = np.maximum.accumulate(edges[starts])
+    bytes_before = edges[np.minimum.accumulate(starts[::-1])[::-1]]
     bytes_before[0] = 0
     return np.diff(bytes_before, append=edges[-1])
 

@@ -60,8 +60,8 @@ def score_batch(
     """Score all blocks of some sequences under every regime of the plan.
 
     ``arms`` are the autoregressive surrogates by name (arm, arm_ft), ``token_bytes`` the bytes of
-    the original text that belong to each token, where they are known. Values depend on the seed, the
-    sequences' ids and their tokens; which others are in the batch does not matter.
+    the original text that belong to each token, where they are known. Values depend on the seed,
+    the sequences' ids and their tokens; which others are in the batch does not matter.
     """
     start = time.perf_counter()
     with torch.no_grad():

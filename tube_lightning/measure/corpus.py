@@ -112,8 +112,9 @@ class CorpusCounts:
         self.sequences += len(part.sequences)
         self.blocks += int((part.num_tokens > 0).sum())
         self.tokens += int(part.num_tokens.sum())
-        known = self.bytes is not None and part.num_bytes is not None
-        self.bytes = self.bytes + int(part.num_bytes.sum()) if known else None
+        if self.bytes is not None:
+            more = part.num_bytes
+            self.bytes = self.bytes if more is None else self.bytes + int(more.sum())
         self.orderings = next(iter(part.regimes.values())).scores.shape[-1]
         self.seconds += part.seconds
 

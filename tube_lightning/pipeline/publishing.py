@@ -9,7 +9,8 @@ from tube_lightning.report import Estimate, Results
 from tube_lightning.rundir import FIGURES_FOLDER
 from tube_lightning.scores import ARM, ARM_FT
 
-_COLUMNS = ("regime", "estimator", "ppl", "ci95_low", "ci95_high", "nats_per_token")
+_COLUMNS = ("regime", "estimator", "ppl", "ci95_low", "ci95_high")
+_RATES = ("nats_per_token", "bits_per_byte")
 _GUARANTEES = ("side", "bound_preserving", "violated")
 
 
@@ -19,7 +20,7 @@ def publish(loggers: Iterable[Logger], results: Results, directory: Path) -> Non
         if isinstance(logger, WandbLogger):
             logger.log_hyperparams(results["config"])
             logger.experiment.summary.update(_summary(results))
-            logger.log_table("results", [*_COLUMNS, *_GUARANTEES], _rows(results))
+            logger.log_table("results", [*_COLUMNS, *_RATES, *_GUARANTEES], _rows(results))
             for figure in sorted(directory.glob(f"{FIGURES_FOLDER}/*.png")):
                 logger.log_image(f"figures/{figure.stem}", [str(figure)])
 
@@ -52,5 +53,6 @@ def _arms(results: Results) -> list[tuple[str, Estimate]]:
 
 def _row(regime: str, name: str, value: Estimate) -> list[object]:
     low, high = value["ci95"] or (None, None)
+    rates = (value["nats_per_token"], value["bits_per_byte"])
     guarantees = (value["side"], value["bound_preserving"], value["violated"])
-    return [regime, name, value["ppl"], low, high, value["nats_per_token"], *guarantees]
+    return [regime, name, value["ppl"], low, high, *rates, *guarantees]

@@ -174,6 +174,7 @@ def _claim(
         "batch_size": data.batch_size,
         "protocol": plan.identity(),
         "token_sha256": data.text.sha256,
+        "num_bytes": data.text.num_scored_bytes,
         "models": identities,
     }
     claim_directory(directory, depends_on, settings)

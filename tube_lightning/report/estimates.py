@@ -24,30 +24,38 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def regime_estimates(regime: RegimeValues) -> dict[str, Estimate]:
-    """Describe all that is reported of a regime."""
-    return {
-        quantity.name: _average_reseeds(
-            estimate(quantity, regime.values[quantity.name], is_violated(quantity, regime)),
-            regime.perplexities(quantity.name),
-        )
-        for quantity in regime.quantities.reported
-    }
+def regime_estimates(regime: RegimeValues, num_bytes: int | None) -> dict[str, Estimate]:
+    """Describe all that is reported of a regime, of a text of so many bytes."""
+    described = {}
+    for quantity in regime.quantities.reported:
+        name, violated = quantity.name, is_violated(quantity, regime)
+        whole = estimate(quantity, regime.values[name], num_bytes, violated)
+        described[name] = _average_reseeds(whole, regime.perplexities(name))
+    return described
 
 
-def estimate(quantity: Quantity, value: Measured, violated: bool | None = None) -> Estimate:
+def estimate(
+    quantity: Quantity, value: Measured, num_bytes: int | None, violated: bool | None = None
+) -> Estimate:
     """Describe one value."""
     nats, margin = value.nats_per_token, value.margin
     interval = [perplexity(nats + margin), perplexity(nats - margin)]
     return {
         "ppl": finite(value.ppl),
         "nats_per_token": finite(nats),
+        "bits_per_byte": _bits_per_byte(value, num_bytes),
         "ci95": interval if all(map(math.isfinite, interval)) else None,
         "standard_error": finite(value.standard_error),
         "side": quantity.side,
         "bound_preserving": quantity.bound_preserving,
         "violated": violated,
     }
+
+
+def _bits_per_byte(value: Measured, num_bytes: int | None) -> float | None:
+    if not num_bytes:
+        return None
+    return finite(-value.nats_per_token * value.num_tokens / num_bytes / math.log(2))
 
 
 def _average_reseeds(whole: Estimate, perplexities: list[float]) -> Estimate:

@@ -19,8 +19,8 @@ def conclude(
     settings: EstimatorSettings,
 ) -> Results:
     """Describe every estimate, compare with the paper if the run names a table, and judge."""
-    estimates = {name: regime_estimates(regime) for name, regime in regimes.items()}
-    arms = _arm_estimates(next(iter(regimes.values())))
+    estimates = {name: regime_estimates(r, counts.bytes) for name, r in regimes.items()}
+    arms = _arm_estimates(next(iter(regimes.values())), counts.bytes)
     table, size = record.paper_table, record.model["block_size"]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -32,6 +32,7 @@ def conclude(
             "sequences": counts.sequences,
             "blocks": counts.blocks,
             "tokens": counts.tokens,
+            "bytes": counts.bytes,
             "batches": record.num_batches,
             "orderings": counts.orderings,
         },
@@ -49,5 +50,6 @@ def conclude(
     }
 
 
-def _arm_estimates(regime: RegimeValues) -> dict[str, Estimate]:
-    return {arm.name: estimate(arm, regime.values[arm.name]) for arm in regime.quantities.arms}
+def _arm_estimates(regime: RegimeValues, num_bytes: int | None) -> dict[str, Estimate]:
+    arms = regime.quantities.arms
+    return {arm.name: estimate(arm, regime.values[arm.name], num_bytes) for arm in arms}

@@ -1,7 +1,9 @@
 """What is in ``results.json``.
 
-JSON has no infinities. A bound of +inf nats has ``ppl`` 0.0 and ``nats_per_token`` null; one of
--inf nats has both null. What cannot be told (the error of a single sequence) is null as well.
+JSON has no infinities. A bound of +inf nats has ``ppl`` 0.0, and null for ``nats_per_token`` and
+``bits_per_byte``; one of -inf nats has null for all three. What cannot be told (the error of a
+single sequence) is null as well. With re-seeds (protocol=paper) ``ppl`` is the mean of their
+perplexities, while ``bits_per_byte`` belongs to ``nats_per_token``.
 """
 
 from typing import Any, NotRequired, TypedDict
@@ -9,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from tube_lightning.bounds import Side
 from tube_lightning.measure import Tail
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Estimate(TypedDict):
@@ -19,6 +21,8 @@ class Estimate(TypedDict):
     """exp(-nats_per_token); with re-seeds, the mean of their perplexities"""
     nats_per_token: float | None
     """log-likelihood, or its estimate, per scored token"""
+    bits_per_byte: float | None
+    """-nats_per_token * tokens / bytes / ln 2; null where bytes are unknown"""
     ci95: list[float] | None
     """[low, high] of the perplexity, over sequences (Student's t)"""
     standard_error: float | None
@@ -42,6 +46,8 @@ class Counts(TypedDict):
     """blocks with at least one scored token"""
     tokens: int
     """scored tokens: the denominator of everything per token"""
+    bytes: int | None
+    """of the original text, those of the scored tokens; null where unknown (token ids in files)"""
     batches: int
     """part files"""
     orderings: int

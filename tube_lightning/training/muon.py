@@ -8,7 +8,7 @@ Reference: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; Liu et
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -35,7 +35,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override] # noqa: ANN401
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
         """Move every matrix that has a gradient."""
         loss = None
         if closure is not None:
@@ -54,11 +54,11 @@ class Muon(torch.optim.Optimizer):
         """Move matrices of one shape: Nesterov's momentum, orthogonalised, of AdamW's size."""
         directions = []
         for matrix in matrices:
-            state = self.state[matrix]
+            state, gradient = self.state[matrix], cast("Tensor", matrix.grad)
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(matrix)
-            buffer = state["momentum_buffer"].lerp_(matrix.grad, 1 - group["momentum"])
-            directions.append(torch.lerp(matrix.grad, buffer, group["momentum"]))
+            buffer = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
+            directions.append(torch.lerp(gradient, buffer, group["momentum"]))
         steps = orthogonalise(torch.stack(directions))
         rate = group["lr"] * _ADAMW_RMS * max(matrices[0].shape) ** 0.5
         for matrix, step in zip(matrices, steps, strict=True):

@@ -1,6 +1,7 @@
 """The table as LaTeX, for a document that loads booktabs."""
 
-from tube_lightning.report.render.rows import Cell, caption, columns, legend, table_rows
+from tube_lightning.report.render.captions import caption, legend
+from tube_lightning.report.render.rows import Cell, columns, table_rows
 from tube_lightning.report.schema import Results
 
 _TEX_SIGNS = {">=": r"\geq ", "<=": r"\leq ", "=": "= ", "": ""}

@@ -1,12 +1,11 @@
 """The table as Markdown, for GitHub."""
 
+from tube_lightning.report.render.captions import caption, legend
 from tube_lightning.report.render.rows import (
     GAP_TITLE,
     PAPER_HEADER,
     Cell,
-    caption,
     columns,
-    legend,
     paper_rows,
     table_rows,
 )

@@ -9,7 +9,7 @@ from tube_lightning.protocol import Draws, Protocol
 from tube_lightning.regimes import Regime
 from tube_lightning.report.estimates import ROUNDING
 from tube_lightning.report.schema import Estimate, PaperCell, Results
-from tube_lightning.report.wording import counted, ppl_text
+from tube_lightning.report.wording import ppl_text
 
 Relation = Literal["", ">=", "<=", "="]
 
@@ -84,16 +84,21 @@ def table_rows(results: Results) -> list[Row]:
     """List the regimes, with a last cell for the distance to the ARM."""
     rows = []
     for name, estimates in results["regimes"].items():
-        regime = Regime.parse(name)
-        fixed = not regime.is_random or _is_closed(estimates, draws_of(results))
-        cells = [
-            _make_cell(estimates[column.name], column.name, fixed)
-            if column.name in estimates
-            else None
-            for column in columns(results)
-        ]
-        rows.append(Row(regime.title, [*cells, _gap(estimates, results)]))
+        there = regime_cells(name, results)
+        cells = [there.get(column.name) for column in columns(results)]
+        rows.append(Row(Regime.parse(name).title, [*cells, _gap(estimates, results)]))
     return rows
+
+
+def regime_cells(name: str, results: Results) -> dict[str, Cell]:
+    """Write what a regime has for the columns, by their names."""
+    estimates = results["regimes"][name]
+    fixed = not Regime.parse(name).is_random or _is_closed(estimates, draws_of(results))
+    return {
+        column.name: _make_cell(estimates[column.name], column.name, fixed)
+        for column in columns(results)
+        if column.name in estimates
+    }
 
 
 def _is_closed(estimates: dict[str, Estimate], draws: Draws) -> bool:
@@ -121,57 +126,6 @@ def _gap(estimates: dict[str, Estimate], results: Results) -> Cell | None:
     if tube is None or arm is None or tube["ppl"] is None or arm["ppl"] is None:
         return None
     return Cell(abs(tube["ppl"] - arm["ppl"]))
-
-
-def caption(results: Results) -> str:
-    """Say what the table shows."""
-    counts, data = results["counts"], results["data"]
-    protocol = Protocol(**results["protocol"])
-    parts = [
-        f"Perplexity on {data['source']}: {counted(counts['tokens'], 'token')} in "
-        f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
-        f"{counted(counts['orderings'], 'ordering')}."
-    ]
-    if (reseeds := protocol.num_reseeds) > 1:
-        seeds = protocol.elbo_seeds
-        of_the_elbo = f" ({seeds} seeds for the ELBO)" if seeds else ""
-        parts.append(f"+- is the standard deviation over {reseeds} re-seeds{of_the_elbo}.")
-    if (arm := results["arm"]) is not None:
-        interval = arm["ci95"]
-        error = "" if interval is None else f" (95%: {' to '.join(map(ppl_text, interval))})"
-        parts.append(f"The ARM has {ppl_text(arm['ppl'])}{error}.")
-    return " ".join(parts)
-
-
-def legend(results: Results) -> list[str]:
-    """Explain the signs that the table uses."""
-    holding = ">= and <= hold in expectation"
-    if draws_of(results) == "bank":
-        holding = (
-            "All blocks share one bank of orderings: >= holds in expectation for the bank's mean, "
-            "which is ELBO_K, and <= over draws of the bank; errors do not include how lucky the "
-            "draw of the bank was"
-        )
-    biased = _enumerate([c.title for c in _biased_estimators(results)])
-    lines = [f"{holding}; {biased} (biased) promise nothing."]
-    regimes = results["regimes"].values()
-    settings = EstimatorSettings(**results["estimators"])
-    for estimator in shown_estimators(results):
-        divisor = estimator.divisor(settings)
-        if divisor > 1 and not any(estimator.name in estimates for estimates in regimes):
-            lines.append(f"{estimator.title} needs a multiple of {divisor} orderings.")
-    if any(estimate["violated"] for estimates in regimes for estimate in estimates.values()):
-        lines.append("! on the wrong side of the exact value, or of ELBO_K where there is none.")
-    return lines
-
-
-def _biased_estimators(results: Results) -> list[Estimator]:
-    return [e for e in shown_estimators(results) if not e.bound_preserving]
-
-
-def _enumerate(titles: list[str]) -> str:
-    """Write a list as English does: A, B and C."""
-    return " and ".join([", ".join(titles[:-1]), *titles[-1:]] if titles[1:] else titles)
 
 
 PAPER_HEADER = ["regime", "estimator", "ours", "paper", "difference"]

@@ -5,12 +5,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tube_lightning.report.render.captions import caption, legend
 from tube_lightning.report.render.rows import (
     PAPER_HEADER,
     Cell,
-    caption,
     columns,
-    legend,
     paper_rows,
     table_rows,
 )

@@ -1,0 +1,87 @@
+"""The sentences around the table: what it shows, what its signs mean, and bits per byte."""
+
+from tube_lightning.bounds import Estimator, EstimatorSettings, headline_bound
+from tube_lightning.metrics import EXACT
+from tube_lightning.protocol import Protocol
+from tube_lightning.regimes import Regime, headline
+from tube_lightning.report.render.rows import Relation, draws_of, regime_cells, shown_estimators
+from tube_lightning.report.schema import Estimate, Results
+from tube_lightning.report.wording import counted, ppl_text
+
+
+def caption(results: Results) -> str:
+    """Say what the table shows."""
+    counts, data = results["counts"], results["data"]
+    protocol = Protocol(**results["protocol"])
+    parts = [
+        f"Perplexity on {data['source']}: {counted(counts['tokens'], 'token')} in "
+        f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
+        f"{counted(counts['orderings'], 'ordering')}."
+    ]
+    if (reseeds := protocol.num_reseeds) > 1:
+        seeds = protocol.elbo_seeds
+        of_the_elbo = f" ({seeds} seeds for the ELBO)" if seeds else ""
+        parts.append(f"+- is the standard deviation over {reseeds} re-seeds{of_the_elbo}.")
+    if (arm := results["arm"]) is not None:
+        interval = arm["ci95"]
+        error = "" if interval is None else f" (95%: {' to '.join(map(ppl_text, interval))})"
+        parts.append(f"The ARM has {ppl_text(arm['ppl'])}{error}.")
+    return " ".join(parts)
+
+
+def legend(results: Results) -> list[str]:
+    """Explain the signs that the table uses, and give bits per byte where bytes are known."""
+    holding = ">= and <= hold in expectation"
+    if draws_of(results) == "bank":
+        holding = (
+            "All blocks share one bank of orderings: >= holds in expectation for the bank's mean, "
+            "which is ELBO_K, and <= over draws of the bank; errors do not include how lucky the "
+            "draw of the bank was"
+        )
+    biased = _enumerate([c.title for c in _biased_estimators(results)])
+    lines = [f"{holding}; {biased} (biased) promise nothing."]
+    regimes = results["regimes"].values()
+    settings = EstimatorSettings(**results["estimators"])
+    for estimator in shown_estimators(results):
+        divisor = estimator.divisor(settings)
+        if divisor > 1 and not any(estimator.name in estimates for estimates in regimes):
+            lines.append(f"{estimator.title} needs a multiple of {divisor} orderings.")
+    if any(estimate["violated"] for estimates in regimes for estimate in estimates.values()):
+        lines.append("! on the wrong side of the exact value, or of ELBO_K where there is none.")
+    return lines + _bits_per_byte(results)
+
+
+def _bits_per_byte(results: Results) -> list[str]:
+    """Write the ARM and the regime that a summary is about, with the signs of the table."""
+    num_tokens, num_bytes = results["counts"]["tokens"], results["counts"]["bytes"]
+    if not num_bytes:
+        return []
+    name, arm = headline(results["regimes"]), results["arm"]
+    estimates, cells = results["regimes"][name], regime_cells(name, results)
+    ends = [headline_bound(side, draws_of(results)).name for side in ("upper", "lower")]
+    known = {
+        "ARM": [] if arm is None else [_bits_text(arm)],
+        Regime.parse(name).title: [
+            _bits_text(estimates[end], cells[end].relation)
+            for end in ([EXACT] if EXACT in cells else ends)
+            if end in cells
+        ],
+    }
+    told = {who: " and ".join(dict.fromkeys(filter(None, texts))) for who, texts in known.items()}
+    values = ", ".join(f"{text} ({who})" for who, text in told.items() if text)
+    sizes = f"{counted(num_tokens, 'token')} of {counted(num_bytes, 'byte')}"
+    return [f"Bits per byte: {values}; {sizes}."] if values else []
+
+
+def _bits_text(estimate: Estimate, relation: Relation = "") -> str:
+    bits = estimate["bits_per_byte"]
+    return "" if bits is None else f"{relation} {bits:.4f}".strip()
+
+
+def _biased_estimators(results: Results) -> list[Estimator]:
+    return [e for e in shown_estimators(results) if not e.bound_preserving]
+
+
+def _enumerate(titles: list[str]) -> str:
+    """Write a list as English does: A, B and C."""
+    return " and ".join([", ".join(titles[:-1]), *titles[-1:]] if titles[1:] else titles)
