@@ -1,12 +1,13 @@
-"""How well the demo models predict the held-out demo text, in bits per byte.
+"""How well the demo models predict a split of the demo text, in bits per byte.
 
-    python -m benchmarks.demo_models                        # the checkpoints of the package
-    python -m benchmarks.demo_models --folder outputs/demo  # those of training runs
+    python -m benchmarks.demo_models                        # the package's, on the held-out text
+    python -m benchmarks.demo_models --folder outputs/demo --split validation
 
-Same bytes for all: token 0 of every sequence is given and not counted. ARMs are exact, and so are
+Same tokens for all: token 0 of every sequence is given and not counted. ARMs are exact, and so are
 block models up to blocks of 8, by the lattice of revealed sets. Larger blocks have a bracket from
 sampled orderings. What costs little is scored on all sequences; everything is scored on the same
-few of them, evenly spaced, which are the numbers to compare.
+few of them, evenly spaced, which are the numbers to compare. Recipes are chosen on the validation
+split; the held-out text is for the last word.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from torch import Tensor
 from benchmarks.ngram import sequence_bits
 from tube_lightning.bounds import elbo_k, tube_loo
 from tube_lightning.checkpoints import read_checkpoint
-from tube_lightning.data import TokenSequences, demo_sequences
+from tube_lightning.data import TokenSequences, demo_sequences, load_tokenizer
 from tube_lightning.demo import DEMO_CHECKPOINTS, demo_checkpoint
 from tube_lightning.lattice import exact_log_likelihood
 from tube_lightning.networks import BlockDiffusion, DiT, DiTARM
@@ -34,7 +35,7 @@ from tube_lightning.scoring import conditional_rows, conditional_table
 
 MAX_EXACT_SIZE = 8
 NUM_ORDERINGS = 128
-NGRAMS = (3, 4, 5)
+NGRAMS = (2, 3, 4, 5)
 CHEAP_SETS = 15
 """Revealed sets a block up to which all sequences are scored: those of blocks of 4."""
 
@@ -45,20 +46,25 @@ Estimator = Callable[[Int64[Tensor, " length"], int], Estimates]
 
 @dataclass(frozen=True)
 class Measured:
-    """Bits per scored byte of some sequences, by one estimator of one model."""
+    """Bits of some sequences, by one estimator of one model."""
 
     model: str
     estimator: str
     bits: dict[int, float]
     """By the number of the sequence."""
 
-    def summary(self, sequences: list[int]) -> str:
-        """Return the mean over sequences and its standard error, or nothing if one lacks."""
+    def bits_per_byte(self, text: TokenSequences, sequences: list[int]) -> float | None:
+        """Return all bits by all bytes of sequences, or nothing if one lacks."""
         if not self.bits.keys() >= set(sequences):
-            return ""
-        bits = torch.tensor([self.bits[s] for s in sequences], dtype=torch.float64)
-        error = bits.std().item() / math.sqrt(len(bits))
-        return f"{bits.mean().item():.4f} ± {error:.4f}"
+            return None
+        return sum(self.bits[s] for s in sequences) / num_bytes(text, sequences)
+
+
+def num_bytes(text: TokenSequences, sequences: list[int]) -> int:
+    """Count the bytes of all tokens but the first of sequences."""
+    if text.token_bytes is None:
+        raise ValueError(f"{text.source}: expected to know the bytes of its tokens")
+    return int(text.token_bytes[sequences, 1:].sum())
 
 
 def make_estimator(network: DiT, num_orderings: int = NUM_ORDERINGS, seed: int = 0) -> Estimator:
@@ -117,19 +123,19 @@ def measure_network(
     config = network.config
     cheap = config.causal or 2**config.block_size - 1 <= CHEAP_SETS
     sequences = list(range(len(tokens))) if cheap else few
-    estimate, num_bytes = make_estimator(network), tokens.shape[1] - 1
+    estimate = make_estimator(network)
     bits: dict[str, dict[int, float]] = {}
     for sequence in progress.track(sequences, description=name):
         for estimator, nats in estimate(tokens[sequence], sequence).items():
-            bits.setdefault(estimator, {})[sequence] = -nats / math.log(2) / num_bytes
+            bits.setdefault(estimator, {})[sequence] = -nats / math.log(2)
     return [Measured(name, estimator, values) for estimator, values in bits.items()]
 
 
-def measure_ngrams(length: int) -> list[Measured]:
+def measure_ngrams(train: TokenSequences, text: TokenSequences) -> list[Measured]:
     """Score the baselines on all sequences."""
-    bits = sequence_bits(demo_sequences("train", length), demo_sequences("heldout", length))
+    bits = sequence_bits(train, text, load_tokenizer(text.tokenizer).vocab_size)
     return [
-        Measured(f"byte {order}-gram", "exact", dict(enumerate(bits[order - 1].tolist())))
+        Measured(f"{order}-gram", "exact", dict(enumerate(bits[order - 1].tolist())))
         for order in NGRAMS
     ]
 
@@ -139,32 +145,40 @@ def trained_folder(runs: Path, name: str) -> Path:
     return runs / name / "model"
 
 
-def print_table(rows: list[Measured], heldout: TokenSequences, few: list[int]) -> None:
+def print_table(rows: list[Measured], text: TokenSequences, few: list[int]) -> None:
     """Print one line an estimator of a model."""
     table = Table(
-        title="Held-out demo text, bits per byte (± standard error over sequences)",
-        caption=f"{len(heldout)} sequences of {heldout.length - 1} scored bytes, token ids "
-        f"{heldout.sha256[:12]}; {len(few)} of them, evenly spaced, are scored by all models",
+        title=f"Bits per byte of {text.source}",
+        caption=f"{len(text)} sequences of {text.length - 1} scored tokens, "
+        f"{num_bytes(text, list(range(len(text)))):,} bytes, token ids {text.sha256[:12]}; "
+        f"{len(few)} sequences, evenly spaced, are scored by all models",
     )
     for heading in ("model", "estimator"):
         table.add_column(heading, no_wrap=True)
-    for heading in (f"all {len(heldout)}", f"{len(few)} of them"):
+    for heading in (f"all {len(text)}", f"{len(few)} of them"):
         table.add_column(heading, justify="right", no_wrap=True)
-    everything = list(range(len(heldout)))
     for row in rows:
-        table.add_row(row.model, row.estimator, row.summary(everything), row.summary(few))
+        cells = (row.bits_per_byte(text, some) for some in (list(range(len(text))), few))
+        shown = ("" if value is None else f"{value:.4f}" for value in cells)
+        table.add_row(row.model, row.estimator, *shown)
     Console().print(table)
+
+
+def evenly_spaced(text: TokenSequences, count: int) -> list[int]:
+    """Choose sequences over the whole text."""
+    return [i * len(text) // count for i in range(count)]
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.demo_models", description="Demo models on the held-out text."
+        prog="python -m benchmarks.demo_models", description="Demo models on the demo text."
     )
     parser.add_argument(
         "--folder", type=Path, help="of training runs <name>/model (default: the package's models)"
     )
     parser.add_argument("--models", nargs="+", choices=DEMO_CHECKPOINTS, default=DEMO_CHECKPOINTS)
+    parser.add_argument("--split", choices=("heldout", "validation"), default="heldout")
     parser.add_argument(
         "--sequences", type=int, default=8, help="scored by every model (%(default)s)"
     )
@@ -175,15 +189,15 @@ def main() -> None:
     }
     networks = {name: read_checkpoint(folder) for name, folder in folders.items()}
     length = min(network.config.model_length for network in networks.values())
-    heldout = demo_sequences("heldout", length)
-    if not 2 <= options.sequences <= len(heldout):
-        parser.error(f"--sequences: expected 2 to {len(heldout)}, got {options.sequences}")
-    few = [i * len(heldout) // options.sequences for i in range(options.sequences)]
-    rows = measure_ngrams(length)
+    train, text = (demo_sequences(split, length) for split in ("train", options.split))
+    if not 1 <= options.sequences <= len(text):
+        parser.error(f"--sequences: expected 1 to {len(text)}, got {options.sequences}")
+    few = evenly_spaced(text, options.sequences)
+    rows = measure_ngrams(train, text)
     with Progress(console=Console(stderr=True)) as progress:
         for name, network in networks.items():
-            rows += measure_network(name, network, heldout.tokens, few, progress)
-    print_table(rows, heldout, few)
+            rows += measure_network(name, network, text.tokens, few, progress)
+    print_table(rows, text, few)
 
 
 if __name__ == "__main__":

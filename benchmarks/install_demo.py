@@ -20,17 +20,17 @@ from rich.progress import track
 from benchmarks.demo_models import make_estimator, trained_folder
 from tube_lightning import demo
 from tube_lightning.checkpoints import WEIGHTS_FILE, read_checkpoint, save_checkpoint
-from tube_lightning.data import ByteTokenizer
+from tube_lightning.data import load_tokenizer
 from tube_lightning.demo import DEMO_CHECKPOINTS
 
 RECORD_FILE = "recorded.json"
 NUM_ORDERINGS = 8
-MAX_BYTES = 12_000_000
+MAX_BYTES = 12_500_000
 TEXT = (
     "The function returns a new list with the items of the first argument in ascending order. "
     'If "key" is given, it names a callable'
 )
-"""127 bytes, which belong to no release of Python; the document separator comes before them."""
+"""It belongs to no release of Python; the document separator comes before it."""
 
 
 def install(runs: Path, destination: Path) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def install(runs: Path, destination: Path) -> dict[str, Any]:
 
 def record(folder: Path) -> dict[str, Any]:
     """Score the fixed text with a stored checkpoint, and hash its weights."""
-    tokenizer = ByteTokenizer()
-    tokens = torch.tensor([tokenizer.eos_id, *tokenizer.encode(TEXT)])
+    tokenizer = load_tokenizer("demo")
+    tokens = torch.tensor([tokenizer.eos_id, *tokenizer.encode(TEXT).ids])
     estimates = make_estimator(read_checkpoint(folder), NUM_ORDERINGS, seed=0)(tokens, 0)
     estimator, nats = next(iter(estimates.items()))
     digest = hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()

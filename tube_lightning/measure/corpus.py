@@ -114,7 +114,7 @@ class CorpusCounts:
         self.tokens += int(part.num_tokens.sum())
         if self.bytes is not None:
             more = part.num_bytes
-            self.bytes = self.bytes if more is None else self.bytes + int(more.sum())
+            self.bytes = None if more is None else self.bytes + int(more.sum())
         self.orderings = next(iter(part.regimes.values())).scores.shape[-1]
         self.seconds += part.seconds
 
