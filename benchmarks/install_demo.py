@@ -28,9 +28,10 @@ NUM_ORDERINGS = 8
 MAX_BYTES = 12_500_000
 TEXT = (
     "The function returns a new list with the items of the first argument in ascending order. "
-    'If "key" is given, it names a callable'
+    'If "key" is given, it names a callable of one argument that is called once for each '
+    "item first."
 )
-"""It belongs to no release of Python; the document separator comes before it."""
+"""48 tokens with the document separator before them; it belongs to no release of Python."""
 
 
 def install(runs: Path, destination: Path) -> dict[str, Any]:

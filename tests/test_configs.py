@@ -12,7 +12,7 @@ from tube_lightning.sampling import write_samples
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 GROUPS = {
-    "train": ("network", "data", "objective", "schedule", "logger"),
+    "train": ("network", "data", "objective", "noise", "optimizer", "schedule", "logger"),
     "evaluate": ("data", "protocol", "logger"),
 }
 

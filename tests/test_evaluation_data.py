@@ -263,7 +263,7 @@ def test_tokenizers_that_do_not_fit(table, vocab_size):
     with pytest.raises(ValueError, match=message):
         evaluate(table, vocab_size=vocab_size)
     with pytest.raises(ValueError, match=message):
-        demo_sequences("heldout", vocab_size=vocab_size)
+        demo_sequences("heldout", tokenizer="byte", vocab_size=vocab_size)
 
 
 # ---- configurations
@@ -306,7 +306,8 @@ def test_text_and_tokens_by_their_configurations(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("text of a user")
     paths = f"data.path=[{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}]"
-    make = instantiate(compose("data=text", paths, "data.per_document=true").data.test)
+    options = ["data=text", paths, "data.per_document=true", "data.tokenizer=byte"]
+    make = instantiate(compose(*options).data.test)
     assert make(length=8, vocab_size=257, max_sequences=None).lengths.tolist() == [8, 7] * 2
     np.save(tmp_path / "ids.npy", np.ones((3, 4), dtype=int))
     make = instantiate(compose("data=tokens", f"data.path={tmp_path / 'ids.npy'}").data.test)
@@ -317,13 +318,26 @@ def test_text_and_tokens_by_their_configurations(tmp_path):
             make(length=4, vocab_size=257, max_sequences=None)
 
 
+def test_own_text_has_the_embedded_tokenizer_that_fits(tmp_path):
+    (tmp_path / "text.txt").write_text("text of a user " * 9)
+    config = compose("data=text", f"data.path={tmp_path / 'text.txt'}")
+    assert config.data.tokenizer == config.network.tokenizer == "demo"
+    auto = OmegaConf.create({"data": OmegaConf.to_container(config.data)})  # as evaluate.py has it
+    assert auto.data.test.tokenizer == "auto"
+    make = instantiate(auto.data.test)
+    for vocab_size, name in ((256, "byte"), (257, "byte"), (1024, "demo"), (1025, "demo")):
+        assert make(length=8, vocab_size=vocab_size).tokenizer == name
+    with pytest.raises(ValueError, match=r"got 'auto', for a model of 50,258 tokens.*1,024 \(demo"):
+        make(length=8, vocab_size=50258)
+
+
 def test_the_demo_by_its_configuration():
     make = instantiate(compose("data=demo").data.test)
-    sequences = make(length=64, vocab_size=257, max_sequences=3)
+    sequences = make(length=64, vocab_size=1025, max_sequences=3)
     assert sequences.tokens.shape == (3, 64)
     assert torch.equal(sequences.tokens, demo_sequences("heldout", 64).tokens[:3])
     make = instantiate(compose("data=demo", "data.per_document=true").data.test)
-    assert make(length=64, vocab_size=257, max_sequences=3).lengths is not None
+    assert make(length=64, vocab_size=1025, max_sequences=3).lengths is not None
 
 
 def test_training_reads_the_files_of_its_roles(tmp_path):

@@ -149,7 +149,7 @@ def test_trainings_instantiate(name):
     assert trainer.max_steps == config.trainer.max_steps > 0
     assert instantiate(config.datamodule).batch_size == config.batch_size
     if "lm1b" in name:  # appendix "LM1B training details"
-        assert (config.batch_size, config.module.learning_rate) == (512, 3e-4)
+        assert (config.batch_size, config.optimizer.learning_rate) == (512, 3e-4)
         assert trainer.max_steps == 150_000
 
 

@@ -1,5 +1,6 @@
 """train.py as users run it: real processes, real kills."""
 
+import json
 import os
 import shutil
 import signal
@@ -43,7 +44,7 @@ def test_trains_and_saves_what_the_loaders_read(tmp_path):
 
 def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(tmp_path):
     """A run that was killed after its last step, before it saved the model, saves the same."""
-    options = ["trainer.max_steps=4", "checkpoint_every=2", "module.learning_rate=0.1"]
+    options = ["trainer.max_steps=4", "checkpoint_every=2", "optimizer.learning_rate=0.1"]
     run(tmp_path / "run", *options)
     saved = load_file(tmp_path / "run/model/model.safetensors")
     newest = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
@@ -60,7 +61,7 @@ def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(tmp_
 @pytest.mark.slow
 def test_trains_an_arm_too(tmp_path):
     run(tmp_path / "arm", "objective=arm", "trainer.max_steps=2")
-    assert load_arm(tmp_path / "arm" / "model").vocab_size == 257
+    assert load_arm(tmp_path / "arm" / "model").vocab_size == 1025
 
 
 @pytest.mark.slow
@@ -72,7 +73,7 @@ def test_fine_tuning_starts_from_the_given_weights(tmp_path):
         f"init_from={start}",
         "objective=bd3lm",
         "trainer.max_steps=1",
-        "module.learning_rate=0",
+        "optimizer.learning_rate=0",
     )
     before, after = (load_file(p / "model.safetensors") for p in (start, tmp_path / "block/model"))
     for name in before:
@@ -114,7 +115,7 @@ def test_other_keys_and_values_may_contain_the_former_name(tmp_path):
 def test_help_names_the_networks():
     command = [sys.executable, str(ROOT / "train.py"), "--help"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "\nnetwork: demo, lm1b, small\n" in done.stdout
+    assert "\nnetwork: bytes, demo, lm1b, small\n" in done.stdout
     assert "\nmodel:" not in done.stdout
 
 
@@ -122,7 +123,8 @@ def test_help_names_the_networks():
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path, devices):
     options = ["trainer.max_steps=60", "checkpoint_every=5", "trainer.val_check_interval=30"]
-    options += [f"trainer.devices={devices}"]
+    options += [f"trainer.devices={devices}", "optimizer=muon", "objective.copies=2"]
+    options += ["keep_every=20", "trainer.accumulate_grad_batches=2"]
     run(tmp_path / "whole", *options)
     process = subprocess.Popen(
         command(tmp_path / "killed", *options),
@@ -146,6 +148,21 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, devices):
     )
     for name in whole:
         assert whole[name].equal(killed[name]), name
+    for step in (20, 40, 60):
+        kept = [tmp_path / d / f"models/step_{step}" for d in ("whole", "killed")]
+        one, other = (load_file(folder / "model.safetensors") for folder in kept)
+        assert all(one[name].equal(other[name]) for name in one)
+        costs = [json.loads(folder.with_suffix(".json").read_text()) for folder in kept]
+        assert costs[0]["sequences"] == costs[1]["sequences"] == step * 2 * 4
+
+
+@pytest.mark.slow
+def test_a_block_model_starts_from_a_kept_arm(tmp_path):
+    run(tmp_path / "arm", "objective=arm", "trainer.max_steps=4", "keep_every=2")
+    early = tmp_path / "arm/models/step_2"
+    done = run(tmp_path / "block", f"init_from={early}", "trainer.max_steps=1")
+    assert "the mask embedding is the mean of the others; adaLN is new" in done.stderr
+    assert load_block_model(tmp_path / "block" / "model").block_size == 4
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from tube_lightning.data.tokenizers import (
     PretrainedTokenizer,
     TextTokenizer,
     check_fits,
+    fitting_tokenizer,
     load_tokenizer,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "demo_documents",
     "demo_sequences",
     "evaluation_sequences",
+    "fitting_tokenizer",
     "load_tokenizer",
     "pack",
     "read_documents",

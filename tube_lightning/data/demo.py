@@ -27,7 +27,7 @@ from typing import Literal
 from tube_lightning.data.packing import cut_documents, pack
 from tube_lightning.data.python_text import Document, python_documents
 from tube_lightning.data.sequences import TokenSequences
-from tube_lightning.data.tokenizers import TextTokenizer, check_fits, load_tokenizer
+from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer, load_tokenizer
 
 Split = Literal["train", "validation", "heldout"]
 
@@ -57,10 +57,10 @@ def demo_sequences(
     per_document: bool = False,
 ) -> TokenSequences:
     """Cut a split of the demo text into sequences of tokens, packed or document by document."""
-    if isinstance(tokenizer, str):
-        tokenizer = load_tokenizer(tokenizer)
     if vocab_size is not None:
-        check_fits(tokenizer, vocab_size)
+        tokenizer = fitting_tokenizer(tokenizer, vocab_size)
+    elif isinstance(tokenizer, str):
+        tokenizer = load_tokenizer(tokenizer)
     cut = cut_documents if per_document else pack
     texts = (document.text for document in demo_documents(split))
     return cut(texts, tokenizer, length, max_sequences=max_sequences, source=f"demo/{split}")

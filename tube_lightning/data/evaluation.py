@@ -14,7 +14,7 @@ from tube_lightning.data.files import (
 from tube_lightning.data.packing import cut_documents, pack
 from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.token_files import token_sequences
-from tube_lightning.data.tokenizers import TextTokenizer, check_fits, load_tokenizer
+from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer
 
 _TOKEN_IDS = ".npy"
 
@@ -69,9 +69,7 @@ def document_sequences(
     source: str,
 ) -> TokenSequences:
     """Tokenise documents for a model of ``vocab_size`` ids; pack them, or keep them apart."""
-    if isinstance(tokenizer, str):
-        tokenizer = load_tokenizer(tokenizer)
-    check_fits(tokenizer, vocab_size)
+    tokenizer = fitting_tokenizer(tokenizer, vocab_size)
     cut = cut_documents if per_document else pack
     return cut(
         documents,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+AUTO = "auto"
+"""The name of whichever embedded tokenizer fits."""
 DEMO = "demo"
 """The name of the embedded tokenizer."""
 DEMO_TOKENIZER_FILE = Path(__file__).parent / "demo_text" / "tokenizer.json"
@@ -184,13 +186,42 @@ def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
     return PretrainedTokenizer.from_transformers(str(source), tokenizer)
 
 
+def fitting_tokenizer(tokenizer: TextTokenizer | str, vocab_size: int) -> TextTokenizer:
+    """Load a tokenizer by its name, and refuse one that does not fit a model of so many tokens.
+
+    "auto" is the one that comes with the package and fits.
+    """
+    if tokenizer == AUTO:
+        return _embedded_tokenizer(vocab_size)
+    if isinstance(tokenizer, str):
+        tokenizer = load_tokenizer(tokenizer)
+    check_fits(tokenizer, vocab_size)
+    return tokenizer
+
+
+def _embedded_tokenizer(vocab_size: int) -> TextTokenizer:
+    embedded = (ByteTokenizer(), PretrainedTokenizer.embedded())
+    for tokenizer in embedded:
+        if _fits(tokenizer, vocab_size):
+            return tokenizer
+    known = " or ".join(f"{t.vocab_size:,} ({t.name})" for t in embedded)
+    raise ValueError(
+        f"tokenizer: expected a name, a folder or a hub id, got {AUTO!r}, for a model of "
+        f"{vocab_size:,} tokens; those that come with this package have {known}"
+    )
+
+
 def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
     """Refuse a tokenizer whose ids are not those of a model, its mask counted or not."""
-    if tokenizer.vocab_size not in (vocab_size - 1, vocab_size):
+    if not _fits(tokenizer, vocab_size):
         raise ValueError(
             f"tokenizer: expected {vocab_size - 1} tokens like the model's, or {vocab_size} with "
             f"its mask token, got {tokenizer.vocab_size} of {tokenizer.name}"
         )
+
+
+def _fits(tokenizer: TextTokenizer, vocab_size: int) -> bool:
+    return tokenizer.vocab_size in (vocab_size - 1, vocab_size)
 
 
 def _split_bytes(text: str, starts: Int64[np.ndarray, " tokens"]) -> Int64[np.ndarray, " tokens"]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from tube_lightning.checkpoints import load_block_model
-from tube_lightning.data import TextTokenizer, check_fits, load_tokenizer
+from tube_lightning.data import TextTokenizer, fitting_tokenizer
 from tube_lightning.networks import model_identity
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
@@ -58,12 +58,11 @@ def write_samples(
     path = Path(output).expanduser()
     check_output(path, overwrite)
     model = _load_model(checkpoint, plugin, _device(device))
-    texts = load_tokenizer(tokenizer)
-    check_fits(texts, model.vocab_size)
+    texts = fitting_tokenizer(tokenizer, model.vocab_size)
     options["length"] = model.max_length if length is None else length
     start = texts.eos_id if texts.bos_id is None else texts.bos_id
     given = [] if start is None else [start]
-    settings = options | {"equal_chunks": equal_chunks, "tokenizer": tokenizer, "given": given}
+    settings = options | {"equal_chunks": equal_chunks, "tokenizer": texts.name, "given": given}
     settings |= {"model": model_identity(model)}
     options |= {"steps": _regime(steps, equal_chunks), "prompt": torch.tensor(given).long()}
     draw = partial(sample_sequences, model, **options)
