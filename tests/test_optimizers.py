@@ -48,6 +48,9 @@ def test_steps_by_hand():
         torch.testing.assert_close(matrix.data, expected)
 
 
+WITHOUT_AMX = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+"""For processes that compute in bf16, which can end one on some CPUs."""
+
 AGAINST_TORCH = """
 import torch
 from tube_lightning.training.muon import Muon
@@ -74,11 +77,38 @@ print(worst)
 
 
 def test_the_same_rule_as_torch_in_bf16():
-    """In a process of its own: bf16 can end one on some CPUs without this setting."""
-    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     command = [sys.executable, "-c", AGAINST_TORCH]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=WITHOUT_AMX, check=True)
     assert float(done.stdout) < 0.05  # the parts of a step that bf16 loses; a wrong rule: over 0.5
+
+
+AS_ON_CUDA = """
+import copy, torch
+from tests.networks import random_network
+from tests.test_optimizers import train
+from tube_lightning.training.optimizers import OptimizersAsOne, split_parameters
+
+def make(network):
+    matrices, others = split_parameters(network)
+    first = torch.optim.Muon(matrices, lr=0.01, adjust_lr_fn="match_rms_adamw", weight_decay=0.0)
+    return OptimizersAsOne(first, torch.optim.AdamW(others, lr=0.01))
+
+whole, stopped = random_network(4), random_network(4)
+expected = train(whole, make(whole), 4)
+optimizer = make(stopped)
+train(stopped, optimizer, 2)
+again = make(stopped)
+again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+found = train(stopped, again, 2, first=2)
+print(all(torch.equal(one, other) for one, other in zip(expected, found)))
+"""
+
+
+def test_torchs_own_beside_adamw_goes_on_with_the_same_bits():
+    """What ``muon`` makes on CUDA, here on a CPU."""
+    command = [sys.executable, "-c", AS_ON_CUDA]
+    done = subprocess.run(command, capture_output=True, text=True, env=WITHOUT_AMX, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_hidden_matrices_are_those_of_the_layers():
