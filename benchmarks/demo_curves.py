@@ -34,8 +34,15 @@ from tube_lightning.report.render.figures.canvas import (
 DOCS = Path(__file__).parent.parent / "docs"
 CURVES_FILE = DOCS / "demo_curves.json"
 FIGURES, FIGURE = DOCS / "figures", "demo_training"
-MODELS = {"arm": "ARM", "bd3lm_l4": "L' = 4", "bd3lm_l8": "L' = 8", "bd3lm_l16": "L' = 16"}
+MODELS = {
+    "early": "early ARM",
+    "arm": "ARM",
+    "bd3lm_l4": "L' = 4",
+    "bd3lm_l8": "L' = 8",
+    "bd3lm_l16": "L' = 16",
+}
 STYLES = {
+    "early": ARM_STYLE | {"linestyle": ":"},
     "arm": ARM_STYLE,
     "bd3lm_l4": {"color": EXACT_COLOUR},
     "bd3lm_l8": {"color": LOWER},
