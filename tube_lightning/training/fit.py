@@ -27,8 +27,8 @@ def training_callbacks(
         enable_version_counter=False,  # the newest is always last.ckpt, whoever wrote it before
     )
     return [
+        KeepModels(output_dir, keep_every),  # before the state that has its counts
         newest,
-        KeepModels(output_dir, keep_every),
         LearningRateMonitor("step"),
         StopOnSigterm(Path(output_dir) / LAST_STATE_FILE),
     ]
