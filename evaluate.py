@@ -19,7 +19,9 @@ def main(config: DictConfig) -> None:
     from tube_lightning.pipeline import errors_in_a_line, quiet_lightning, run_evaluation
 
     values = OmegaConf.to_container(config, resolve=True)
-    settings = {key: values[key] for key in RECORDED} | {"data": values["data"]["test"]}
+    settings = {key: values[key] for key in RECORDED} | {
+        "data": {**values["data"]["test"], "order": values["data"]["order"]}
+    }
     with quiet_lightning(), errors_in_a_line():
         model = Checkpoint(**values["model"])
         trainer = instantiate(config.trainer)
@@ -36,6 +38,7 @@ def main(config: DictConfig) -> None:
             batch_size=config.batch_size,
             length=config.length,
             num_batches=config.num_batches,
+            order=config.data.order,
             paper_table=config.paper_table,
             settings=settings,
         )

@@ -176,7 +176,7 @@ def test_files_of_an_older_layout_are_not_continued(monkeypatch, capsys, folder,
         claim.write_text(before)
     told = capsys.readouterr().err
     assert "belongs to a run with other settings; choose another" in told
-    assert "layout_of_scores: there 2, now 3" in told
+    assert "layout_of_scores: there 2, now 4" in told
 
 
 # ---- notebooks

@@ -7,6 +7,7 @@ import pickle
 import lightning
 import pytest
 import torch
+import torch.nn.functional as F
 from lightning.pytorch.strategies import DDPStrategy
 
 from tests.networks import random_model, random_tokens
@@ -19,6 +20,7 @@ from tube_lightning.evaluator import (
     score_batch,
 )
 from tube_lightning.evaluator.batches import sequence_roles
+from tube_lightning.orderings import Role
 from tube_lightning.protocol import Protocol
 from tube_lightning.records import named_tensors
 from tube_lightning.scores import ScoreFiles
@@ -37,7 +39,14 @@ def documents():
     tokens = random_tokens(len(LENGTHS), 12)
     tokens[torch.arange(12) >= LENGTHS[:, None]] = 0
     token_bytes = torch.where(torch.arange(12) < LENGTHS[:, None], tokens % 5, 0).int()
-    return TokenSequences(tokens, "random", "none", lengths=LENGTHS, token_bytes=token_bytes)
+    return TokenSequences(
+        tokens,
+        "random",
+        "none",
+        lengths=LENGTHS,
+        token_bytes=token_bytes,
+        documents=torch.arange(len(LENGTHS)).int()[:, None].expand_as(tokens),
+    )
 
 
 def evaluate(folder, devices=1, callbacks=(), **options):
@@ -82,13 +91,18 @@ def test_files_hold_the_scores_of_the_batches(alone):
     folder, _ = alone
     text = documents()
     assert ScoreFiles(folder).finished() == [0, 1, 2]
-    for number, ids in enumerate([[0, 1], [2, 3], [4]]):
+    for number, ids in enumerate([[0, 4], [2, 1], [3]]):
         longest = int(LENGTHS[ids].max())
         roles = sequence_roles(LENGTHS[ids], longest, 4)
         want = score_batch(random_model(4), {}, text.tokens[ids, :longest], roles, ids, PLAN)
         got = ScoreFiles(folder).read(number)
         assert got.sequences.tolist() == ids
         assert torch.equal(got.num_tokens, want.num_tokens)
+        scored = roles == Role.SCORED
+        blocks = F.pad(text.tokens[ids, :longest], (0, roles[0].numel() - longest)).view_as(roles)
+        numbers = torch.tensor(ids)[:, None, None].expand_as(roles)
+        assert torch.equal(got.tokens, torch.where(scored, blocks, -1))
+        assert torch.equal(got.documents, torch.where(scored, numbers, -1))
         assert got.num_bytes.sum(dim=-1).tolist() == text.token_bytes[ids, 1:].sum(dim=-1).tolist()
         for name, regime in want.regimes.items():
             assert torch.equal(got.regimes[name].scores, regime.scores)

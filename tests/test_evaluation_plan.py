@@ -3,13 +3,14 @@
 import itertools
 import math
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.networks import random_model, random_tokens
-from tube_lightning.data import TokenSequences
+from tube_lightning.data import TokenSequences, sequence_order
 from tube_lightning.evaluator import EvaluationData, Plan, score_batch
 from tube_lightning.evaluator.batches import NO_BATCH
 from tube_lightning.evaluator.plan import bank_times, fresh_times
@@ -177,11 +178,21 @@ def numbered(num_sequences, length=6, lengths=None):
         tokens[torch.arange(length) >= torch.tensor(lengths)[:, None]] = 0
         lengths = torch.tensor(lengths)
     token_bytes = (10 * tokens + torch.arange(length)).int()
-    return TokenSequences(tokens, "numbers", "none", lengths=lengths, token_bytes=token_bytes)
+    documents = torch.arange(num_sequences).int()[:, None].expand_as(tokens) // 2
+    return TokenSequences(
+        tokens, "numbers", "none", 0, lengths, token_bytes=token_bytes, documents=documents
+    )
 
 
-def data_of(text, folder, batch_size=3):
-    return EvaluationData(text, batch_size=batch_size, block_size=4, files=ScoreFiles(folder))
+def data_of(text, folder, batch_size=3, **options):
+    files = ScoreFiles(folder)
+    return EvaluationData(text, batch_size=batch_size, block_size=4, files=files, **options)
+
+
+def spread(count):
+    """Sort by binary digits read backwards, as if after a decimal point."""
+    digits = len(f"{count - 1:b}")
+    return sorted(range(count), key=lambda i: f"{i:0{digits}b}"[::-1])
 
 
 def on_rank(data, rank, world_size, words):
@@ -209,7 +220,7 @@ def finish(folder, *numbers):
 @pytest.mark.parametrize("num_sequences", [1, 9, 10, 14])
 def test_every_batch_exactly_once(tmp_path, num_sequences, world_size, done):
     """With fewer batches than ranks too, where some have turns without a batch."""
-    text = numbered(num_sequences)
+    text, order = numbered(num_sequences), spread(num_sequences)
     num_batches = math.ceil(num_sequences / 3)
     done = [number for number in done if number < num_batches]
     finish(tmp_path, *done)
@@ -231,13 +242,41 @@ def test_every_batch_exactly_once(tmp_path, num_sequences, world_size, done):
             assert batch.roles.shape == (len(batch.sequences), 2, 4)
             assert batch.tokens[:, 0].tolist() == [i + 1 for i in batch.sequences]
             assert batch.token_bytes.tolist() == text.token_bytes[batch.sequences].tolist()
+            assert batch.documents.tolist() == text.documents[batch.sequences].tolist()
             sequences += batch.sequences
             if batch.number != NO_BATCH:
                 seen.append(batch.number)
                 first = 3 * batch.number
-                assert batch.sequences == list(range(first, min(first + 3, num_sequences)))
+                assert batch.sequences == order[first : first + 3]
     assert sorted(seen) == remaining
-    assert sorted(sequences) == [i for i in range(num_sequences) if i // 3 not in done]
+    assert sorted(sequences) == sorted(s for i, s in enumerate(order) if i // 3 not in done)
+
+
+@pytest.mark.parametrize("num_sequences", [1, 2, 5, 16, 100, 325])
+def test_a_part_of_a_text_is_spread_over_it_and_more_only_add(num_sequences):
+    order = sequence_order(num_sequences, "spread")
+    assert order == spread(num_sequences)
+    assert sequence_order(num_sequences, "contiguous") == list(range(num_sequences))
+    for most in {m for m in (4, 16, 64) if m < num_sequences}:
+        places = sorted(order[:most])
+        gaps = [b - a for a, b in pairwise([*places, num_sequences])]
+        assert max(gaps) <= 4 * num_sequences / most
+
+
+def test_an_order_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="order: expected one of spread, contiguous, got 'random'"):
+        data_of(numbered(4), tmp_path, order="random")
+
+
+@pytest.mark.parametrize("order", ["spread", "contiguous"])
+def test_more_batches_only_add(tmp_path, order):
+    text = numbered(14)
+    whole = list(data_of(text, tmp_path, order=order).test_dataloader())
+    for number in range(1, 7):
+        some = data_of(text, tmp_path, order=order, num_batches=number)
+        assert some.num_batches == min(number, 5)
+        found = [batch.sequences for batch in some.test_dataloader()]
+        assert found == [batch.sequences for batch in whole[:number]]
 
 
 def test_batches_do_not_depend_on_ranks_or_what_is_done(tmp_path):
@@ -257,7 +296,7 @@ def test_batches_do_not_depend_on_ranks_or_what_is_done(tmp_path):
 
 def test_documents_are_padded_to_the_longest_of_their_batch(tmp_path):
     text = numbered(5, lengths=[2, 5, 1, 3, 2])
-    first, second = data_of(text, tmp_path).test_dataloader()
+    first, second = data_of(text, tmp_path, order="contiguous").test_dataloader()
     assert first.tokens.tolist() == [[1, 1, 0, 0, 0], [2, 2, 2, 2, 2], [3, 0, 0, 0, 0]]
     assert first.roles.tolist() == [
         [[1, 0, 2, 2], [2, 2, 2, 2]],

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.records import map_tensors, named_tensors
@@ -25,11 +25,17 @@ ARM, ARM_FT = "arm", "arm_ft"
 """The autoregressive models: the baseline, and one fine-tuned on the block model's samples."""
 LEFT_TO_RIGHT = "pi"
 """The surrogate that is the model itself in one fixed order."""
-LAYOUT = 3
+LAYOUT = 4
 """Version of the files: runs of another one are not continued."""
 _PREFIX, _SUFFIX = "batch_", ".parquet"
 _METADATA_KEY = b"tube_lightning"
-_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES = "sequence", "block", "num_tokens", "num_bytes"
+_SEQUENCE, _BLOCK = "sequence", "block"
+_NUM_TOKENS, _NUM_BYTES = "num_tokens", "num_bytes"
+_TOKENS, _DOCUMENTS = "tokens", "documents"
+_POSITIONS = (_TOKENS, _DOCUMENTS)
+"""Integers of every position of a block."""
+NOWHERE = -1
+"""What stands for the token and the document of a position that is not scored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +81,10 @@ class BlockScores:
     """log p(x) of the autoregressive models, arm and arm_ft"""
     num_bytes: Int64[Tensor, "batch blocks"] | None = None
     """bytes of the original text that belong to the scored tokens; None where unknown"""
+    tokens: Int64[Tensor, "batch blocks size"] | None = None
+    """the scored tokens, and -1 at other positions"""
+    documents: Int64[Tensor, "batch blocks size"] | None = None
+    """the document of each scored token, and -1 at other positions; None where unknown"""
     seconds: float = 0.0
     """how long the scoring took"""
 
@@ -121,7 +131,7 @@ class ScoreFiles:
         """Write one batch: whole, or not at all."""
         with finished_file(self._path(batch)) as unfinished:
             pq.write_table(
-                _write_columns(scores),
+                _write_columns(batch, scores),
                 unfinished,
                 compression="zstd",
                 use_dictionary=False,
@@ -132,7 +142,7 @@ class ScoreFiles:
         """Read one batch back, bit for bit."""
         path = self._path(batch)
         try:
-            return _read_columns(pq.read_table(path, page_checksum_verification=True))
+            return _read_columns(batch, pq.read_table(path, page_checksum_verification=True))
         except (
             pa.ArrowException,
             OSError,
@@ -154,23 +164,26 @@ class ScoreFiles:
         return self.folder / f"{_PREFIX}{batch:06}{_SUFFIX}"
 
 
-def _write_columns(scores: BlockScores) -> pa.Table:
+def _write_columns(batch: int, scores: BlockScores) -> pa.Table:
     """Lay out as one row for each sequence and block; a tensor's path names its column."""
-    batch, blocks = scores.num_tokens.shape
+    num_sequences, blocks = scores.num_tokens.shape
     columns: dict[str, Any] = {
         _SEQUENCE: np.repeat(scores.sequences.cpu().numpy(), blocks),
-        _BLOCK: np.tile(np.arange(blocks, dtype=np.int32), batch),
+        _BLOCK: np.tile(np.arange(blocks, dtype=np.int32), num_sequences),
         _NUM_TOKENS: scores.num_tokens.cpu().numpy().astype(np.int32).ravel(),
     }
     if scores.num_bytes is not None:
         columns[_NUM_BYTES] = scores.num_bytes.cpu().numpy().astype(np.int32).ravel()
+    for name in _POSITIONS:
+        if (values := getattr(scores, name)) is not None:
+            columns[name] = _write_column(values.to(torch.int32))
     for path, tensor in named_tensors({"arms": scores.arms, "regimes": scores.regimes}):
         columns[path] = _write_column(tensor)
-    metadata = {_METADATA_KEY: json.dumps({"seconds": scores.seconds})}
+    metadata = {_METADATA_KEY: json.dumps({"batch": batch, "seconds": scores.seconds})}
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
-def _write_column(tensor: Float64[Tensor, "batch blocks *numbers"]) -> pa.Array:
+def _write_column(tensor: Shaped[Tensor, "batch blocks *numbers"]) -> pa.Array:
     rows = tensor.cpu().flatten(0, 1).numpy()
     if rows.ndim == 1:
         return pa.array(rows)
@@ -178,15 +191,18 @@ def _write_column(tensor: Float64[Tensor, "batch blocks *numbers"]) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel()))
 
 
-def _read_columns(table: pa.Table) -> BlockScores:
+def _read_columns(batch: int, table: pa.Table) -> BlockScores:
     """Undo ``_write_columns``."""
+    metadata = json.loads(table.schema.metadata[_METADATA_KEY])
+    if metadata["batch"] != batch:
+        raise ValueError(f"those of batch {metadata['batch']}")
     blocks = int(table[_BLOCK].to_numpy().max()) + 1
 
     def integers(name: str) -> Int64[Tensor, "batch blocks"]:
         values = table[name].to_numpy().reshape(-1, blocks).astype(np.int64)
         return torch.from_numpy(values)
 
-    def tensor(name: str) -> Float64[Tensor, "batch blocks *numbers"]:
+    def tensor(name: str) -> Shaped[Tensor, "batch blocks *numbers"]:
         values = table[name].combine_chunks()
         if values.null_count:
             raise ValueError(f"no value in some rows of {name}")
@@ -198,7 +214,7 @@ def _read_columns(table: pa.Table) -> BlockScores:
     regimes: dict[str, dict[str, Any]] = {}
     for path in table.column_names:
         match path.split("."):
-            case [name] if name in (_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES):
+            case [name] if name in (_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES, *_POSITIONS):
                 continue
             case ["arms", name]:
                 arms[name] = tensor(path)
@@ -212,5 +228,6 @@ def _read_columns(table: pa.Table) -> BlockScores:
         regimes={name: RegimeScores(**values) for name, values in regimes.items()},
         arms=arms,
         num_bytes=integers(_NUM_BYTES) if _NUM_BYTES in table.column_names else None,
-        seconds=json.loads(table.schema.metadata[_METADATA_KEY])["seconds"],
+        **{name: tensor(name).long() for name in _POSITIONS if name in table.column_names},
+        seconds=metadata["seconds"],
     )

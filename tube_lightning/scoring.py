@@ -150,10 +150,19 @@ def block_sums(
     values: Shaped[Tensor, "batch length"], roles: Int64[Tensor, "batch blocks size"]
 ) -> Shaped[Tensor, "batch blocks"]:
     """Sum a number of each token over the scored tokens of each block."""
+    return at_scored(values, roles, elsewhere=0).sum(dim=-1)
+
+
+def at_scored(
+    values: Shaped[Tensor, "batch length"],
+    roles: Int64[Tensor, "batch blocks size"],
+    elsewhere: int,
+) -> Shaped[Tensor, "batch blocks size"]:
+    """Cut a number of each token into blocks, with another one where nothing is scored."""
     _, blocks, size = roles.shape
     padded = F.pad(values, (0, blocks * size - values.shape[1]))
     by_block = rearrange(padded, "batch (blocks size) -> batch blocks size", size=size)
-    return torch.where(roles == Role.SCORED, by_block, 0).sum(dim=-1)
+    return torch.where(roles == Role.SCORED, by_block, elsewhere)
 
 
 def _check_sets(

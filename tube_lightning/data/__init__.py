@@ -7,6 +7,7 @@ from tube_lightning.data.corpora import CORPORA, Corpus, corpus_sequences
 from tube_lightning.data.demo import demo_documents, demo_sequences
 from tube_lightning.data.evaluation import evaluation_sequences
 from tube_lightning.data.files import read_documents, text_sequences
+from tube_lightning.data.order import Order, check_order, sequence_order
 from tube_lightning.data.packing import cut_documents, pack
 from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.token_files import token_sequences
@@ -28,6 +29,7 @@ __all__ = [
     "ByteTokenizer",
     "Corpus",
     "Encoded",
+    "Order",
     "PretrainedTokenizer",
     "TextTokenizer",
     "TokenDataModule",
@@ -35,6 +37,7 @@ __all__ = [
     "TrainingBatches",
     "ValidationBatches",
     "check_fits",
+    "check_order",
     "corpus_sequences",
     "cut_documents",
     "demo_documents",
@@ -44,6 +47,7 @@ __all__ = [
     "load_tokenizer",
     "pack",
     "read_documents",
+    "sequence_order",
     "text_sequences",
     "token_sequences",
 ]

@@ -1,5 +1,6 @@
 """Documents to token sequences: packed into one stream, or each in sequences of its own."""
 
+import hashlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -37,7 +38,8 @@ def pack(
     """
     _check_sizes(length, max_sequences, least=1)
     most = None if max_sequences is None else max_sequences * length
-    pieces = _encode_documents(documents, tokenizer, _end(tokenizer, append_eos), source)
+    text = _HashedText(documents)
+    pieces = _encode_documents(text, tokenizer, _end(tokenizer, append_eos), source)
     stream, num_tokens = _join(_take_until(pieces, most))
     if num_tokens < length:
         raise ValueError(
@@ -48,7 +50,7 @@ def pack(
     if most is not None and num_tokens >= most:
         num_tokens, num_dropped = most, 0
     rows = stream[: num_tokens - num_dropped].reshape(-1, length)
-    return _make_sequences(rows, source, tokenizer.name, num_dropped)
+    return _make_sequences(rows, source, tokenizer.name, num_dropped, text)
 
 
 def cut_documents(
@@ -77,7 +79,8 @@ def cut_documents(
     end = _end(tokenizer, append_eos)
     rows: list[np.ndarray] = []
     num_dropped = 0
-    for row in _windows(_encode_documents(documents, tokenizer, end, source), length):
+    text = _HashedText(documents)
+    for row in _windows(_encode_documents(text, tokenizer, end, source), length):
         if row.size < 2:
             num_dropped += row.size
             continue
@@ -91,7 +94,24 @@ def cut_documents(
         padded[number, : row.size] = row
         padded[number, row.size :]["document"] = row[0]["document"]
     lengths = torch.tensor([row.size for row in rows])
-    return _make_sequences(padded, source, tokenizer.name, num_dropped, lengths)
+    return _make_sequences(padded, source, tokenizer.name, num_dropped, text, lengths)
+
+
+class _HashedText:
+    """Documents, and the hash of all of them once the last is read."""
+
+    def __init__(self, documents: Iterable[str]) -> None:
+        self._documents = documents
+        self.sha256: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        digest = hashlib.sha256()
+        for document in self._documents:
+            encoded = document.encode(errors="surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "little"))
+            digest.update(encoded)
+            yield document
+        self.sha256 = digest.hexdigest()
 
 
 def _make_sequences(
@@ -99,6 +119,7 @@ def _make_sequences(
     source: str,
     tokenizer: str,
     num_dropped: int,
+    text: _HashedText,
     lengths: Int64[Tensor, " sequences"] | None = None,
 ) -> TokenSequences:
     """Take the fields of tokens apart."""
@@ -107,7 +128,14 @@ def _make_sequences(
         return torch.from_numpy(np.ascontiguousarray(rows[name]))
 
     return TokenSequences(
-        field("id"), source, tokenizer, num_dropped, lengths, field("num_bytes"), field("document")
+        field("id"),
+        source,
+        tokenizer,
+        num_dropped,
+        lengths,
+        token_bytes=field("num_bytes"),
+        documents=field("document"),
+        text_sha256=text.sha256,
     )
 
 

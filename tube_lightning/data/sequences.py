@@ -20,7 +20,8 @@ class TokenSequences:
     tokens that were read but are in no sequence. ``token_bytes`` counts the bytes of the original
     text that belong to each token, and ``documents`` numbers the document that it is from; token
     ids read from files have neither. Two texts are the same for every model that reads them if and
-    only if their ``sha256`` are.
+    only if their ``sha256`` are; ``text_sha256`` is of the documents themselves, whatever the
+    tokenizer (None where they are unknown, or were not all read).
     """
 
     tokens: Int64[Tensor, "sequences length"]
@@ -30,6 +31,7 @@ class TokenSequences:
     lengths: Int64[Tensor, " sequences"] | None = None
     token_bytes: Int32[Tensor, "sequences length"] | None = None
     documents: Int32[Tensor, "sequences length"] | None = None
+    text_sha256: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse sequences without a token, and lengths that do not fit them."""

@@ -1,4 +1,4 @@
-"""Batches of an evaluation: which there are depends on the text and the batch size alone."""
+"""Batches of an evaluation: which there are depends on the text, its order and the batch size."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from jaxtyping import Int32, Int64
 from torch import Tensor
 
 from tube_lightning.checks import check_whole_number
-from tube_lightning.data import TokenSequences
+from tube_lightning.data import Order, TokenSequences, sequence_order
 from tube_lightning.orderings import Role
 from tube_lightning.scores import ScoreFiles
 
 
 class TokenBatch(NamedTuple):
-    """Neighbouring sequences. A rank that has run out of batches gets one without sequences."""
+    """Some sequences. A rank that has run out of batches gets one without any."""
 
     number: int
     sequences: list[int]
@@ -23,6 +23,8 @@ class TokenBatch(NamedTuple):
     roles: Int64[Tensor, "batch blocks size"]
     token_bytes: Int32[Tensor, "batch length"] | None
     """of the original text; None where unknown"""
+    documents: Int32[Tensor, "batch length"] | None
+    """the number of each token's document; None where unknown"""
 
 
 def sequence_roles(
@@ -41,23 +43,28 @@ def sequence_roles(
 
 
 class EvaluationBatches:
-    """Some of the batches of a text, in order; ``remaining`` are those of all ranks together."""
+    """Some of the batches of a text, in order; ``remaining`` are those of all ranks together.
+
+    ``sequences`` are those of the text that are evaluated, in the order in which they are.
+    """
 
     def __init__(
         self,
         text: TokenSequences,
+        sequences: Sequence[int],
         batch_size: int,
         block_size: int,
         numbers: Sequence[int],
         remaining: Sequence[int],
     ) -> None:
-        self.text, self.batch_size, self.block_size = text, batch_size, block_size
+        self.text, self.sequences = text, sequences
+        self.batch_size, self.block_size = batch_size, block_size
         self.numbers, self.remaining = numbers, remaining
 
     @property
     def finished(self) -> list[int]:
         """List the batches that were on disk when this run began."""
-        return sorted(set(range(-(-len(self.text) // self.batch_size))) - set(self.remaining))
+        return sorted(set(range(-(-len(self.sequences) // self.batch_size))) - set(self.remaining))
 
     def __len__(self) -> int:
         """Count the batches."""
@@ -69,19 +76,25 @@ class EvaluationBatches:
             yield self._batch(number)
 
     def _batch(self, number: int) -> TokenBatch:
-        first = number * self.batch_size
-        end = min(first + self.batch_size, len(self.text)) if number >= 0 else first
-        ids = list(range(first, end))
-        if self.text.lengths is None:
-            lengths = torch.full((len(ids),), self.text.length)
-        else:
-            lengths = self.text.lengths[first:end] if ids else torch.zeros(0, dtype=torch.int64)
-        longest = int(lengths.max()) if ids else self.text.length
-        tokens = self.text.tokens[first:end, :longest] if ids else torch.zeros(0, longest).long()
-        roles = sequence_roles(lengths, longest, self.block_size)
-        known = self.text.token_bytes
-        token_bytes = None if known is None else known[first:end, :longest]
-        return TokenBatch(number, ids, tokens, roles, token_bytes)
+        first, text = number * self.batch_size, self.text
+        ids = list(self.sequences[first : first + self.batch_size]) if number >= 0 else []
+        rows = torch.tensor(ids, dtype=torch.int64)
+        lengths = torch.full_like(rows, text.length)
+        if text.lengths is not None:
+            lengths = text.lengths[rows]
+        longest = int(lengths.max()) if ids else text.length
+
+        def taken(known: Tensor | None) -> Tensor | None:
+            return None if known is None else known[rows, :longest]
+
+        return TokenBatch(
+            number,
+            ids,
+            text.tokens[rows, :longest],
+            sequence_roles(lengths, longest, self.block_size),
+            taken(text.token_bytes),
+            taken(text.documents),
+        )
 
 
 NO_BATCH = -1
@@ -90,22 +103,33 @@ NO_BATCH = -1
 class EvaluationData(lightning.LightningDataModule):
     """The batches that are not on disk yet, dealt to the ranks one by one.
 
-    Every rank has equally many turns, so that all of them meet in every collective: where the
-    batches run out, a turn has none.
+    ``num_batches`` are the first of those that the order of the sequences makes, or all: a longer
+    evaluation has the batches of a shorter one. Every rank has equally many turns, so that all of
+    them meet in every collective: where the batches run out, a turn has none.
     """
 
     def __init__(
-        self, text: TokenSequences, *, batch_size: int, block_size: int, files: ScoreFiles
+        self,
+        text: TokenSequences,
+        *,
+        batch_size: int,
+        block_size: int,
+        files: ScoreFiles,
+        order: Order = "spread",
+        num_batches: int | None = None,
     ) -> None:
         super().__init__()
         check_whole_number("batch_size", batch_size, least=1)
-        self.text, self.batch_size, self.block_size = text, batch_size, block_size
+        self.text, self.order = text, order
+        most = None if num_batches is None else num_batches * batch_size
+        self.sequences = sequence_order(len(text), order)[:most]
+        self.batch_size, self.block_size = batch_size, block_size
         self.files = files
 
     @property
     def num_batches(self) -> int:
-        """Count all batches of the text."""
-        return -(-len(self.text) // self.batch_size)
+        """Count the batches that are to be evaluated."""
+        return -(-len(self.sequences) // self.batch_size)
 
     def remaining(self) -> list[int]:
         """List the batches that are not on disk."""
@@ -121,4 +145,6 @@ class EvaluationData(lightning.LightningDataModule):
         turns = -(-len(numbers) // world_size)
         mine = numbers[rank::world_size]
         mine += [NO_BATCH] * (turns - len(mine))
-        return EvaluationBatches(self.text, self.batch_size, self.block_size, mine, numbers)
+        return EvaluationBatches(
+            self.text, self.sequences, self.batch_size, self.block_size, mine, numbers
+        )

@@ -30,8 +30,14 @@ from tube_lightning.orderings import (
 )
 from tube_lightning.records import map_tensors
 from tube_lightning.regimes import ANY_ORDER, EqualChunks, Regime
-from tube_lightning.scores import BlockScores, RegimeScores
-from tube_lightning.scoring import block_log_probs, block_sums, conditional_rows, conditional_table
+from tube_lightning.scores import NOWHERE, BlockScores, RegimeScores
+from tube_lightning.scoring import (
+    at_scored,
+    block_log_probs,
+    block_sums,
+    conditional_rows,
+    conditional_table,
+)
 
 _MAX_TABLE = 1 << 24
 """Most entries of a full table at a time (128 MiB): sequences are taken in slices of it."""
@@ -56,12 +62,14 @@ def score_batch(
     sequences: Sequence[int],
     plan: Plan,
     token_bytes: Int32[Tensor, "batch length"] | None = None,
+    documents: Int32[Tensor, "batch length"] | None = None,
 ) -> BlockScores:
     """Score all blocks of some sequences under every regime of the plan.
 
     ``arms`` are the autoregressive surrogates by name (arm, arm_ft), ``token_bytes`` the bytes of
-    the original text that belong to each token, where they are known. Values depend on the seed,
-    the sequences' ids and their tokens; which others are in the batch does not matter.
+    the original text that belong to each token and ``documents`` the numbers of their documents,
+    where they are known. Values depend on the seed, the sequences' ids and their tokens; which
+    others are in the batch does not matter.
     """
     start = time.perf_counter()
     with torch.no_grad():
@@ -76,6 +84,8 @@ def score_batch(
         regimes=map_tensors(lambda _, *slices: torch.cat(slices), *parts),
         arms=likelihoods,
         num_bytes=None if token_bytes is None else block_sums(token_bytes, roles),
+        tokens=at_scored(tokens, roles, NOWHERE),
+        documents=None if documents is None else at_scored(documents.long(), roles, NOWHERE),
         seconds=time.perf_counter() - start,
     )
 

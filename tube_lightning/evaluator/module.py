@@ -77,6 +77,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
             batch.sequences,
             self.plan,
             batch.token_bytes,
+            batch.documents,
         )
         self.files.write(batch.number, scores)
         self.count(scores)

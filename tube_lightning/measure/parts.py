@@ -46,18 +46,10 @@ class RunParts:
 
     def __iter__(self) -> Iterator[BlockScores]:
         """Read batch after batch, in slices of whole sequences."""
-        next_sequence = 0
         for batch in range(self.num_batches):
             scores = self.files.read(batch)
             if self.num_orderings is not None:
                 scores = scores.first_orderings(self.num_orderings)
-            ids = scores.sequences.tolist()
-            if ids != list(range(next_sequence, next_sequence + len(ids))):
-                raise ValueError(
-                    f"{self.files.folder}: expected sequence {next_sequence} and those after it in "
-                    f"batch {batch}, got {ids[:3]}...: is it the file of another batch?"
-                )
-            next_sequence += len(ids)
             rows = max(1, _MAX_BLOCKS // scores.num_tokens.shape[1])
-            for first in range(0, len(ids), rows):
+            for first in range(0, len(scores.sequences), rows):
                 yield scores.rows(slice(first, first + rows))

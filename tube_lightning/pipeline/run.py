@@ -14,7 +14,7 @@ from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
 from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
-from tube_lightning.data import TokenSequences
+from tube_lightning.data import Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
 from tube_lightning.pipeline.compatibility import check_models
@@ -54,6 +54,7 @@ def run_evaluation(
     batch_size: int,
     length: int | None,
     num_batches: int | None,
+    order: Order,
     paper_table: str | None,
     settings: Mapping[str, Any],
 ) -> Results | None:
@@ -68,6 +69,7 @@ def run_evaluation(
         check_whole_number("num_batches", num_batches, least=1)
     if length is not None:
         check_whole_number("length", length, least=2)
+    check_order(order)
     known = read_sizes(model)
     length = known.length if length is None else length
     if known.vocab_size is None:
@@ -81,7 +83,7 @@ def run_evaluation(
     text = data(
         length=length,
         vocab_size=known.vocab_size,
-        max_sequences=None if num_batches is None else num_batches * batch_size,
+        max_sequences=_most_sequences(num_batches, batch_size, order),
     )
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
     return score_and_report(
@@ -93,10 +95,19 @@ def run_evaluation(
         trainer=trainer,
         directory=Path(output_dir).expanduser(),
         batch_size=batch_size,
+        num_batches=num_batches,
+        order=order,
         settings={**settings, "length": length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
     )
+
+
+def _most_sequences(num_batches: int | None, batch_size: int, order: Order) -> int | None:
+    """Tell how much of a text is to be read: only its beginning, if nothing else is taken."""
+    if num_batches is None or order != "contiguous":
+        return None
+    return num_batches * batch_size
 
 
 def score_and_report(
@@ -111,17 +122,26 @@ def score_and_report(
     batch_size: int,
     settings: Mapping[str, Any],
     checkpoints: Mapping[str, str],
+    num_batches: int | None = None,
+    order: Order = "spread",
     paper_table: str | None = None,
     show: bool = True,
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
-    ``arms`` are autoregressive models by name, arm and arm_ft. ``settings`` and ``checkpoints``,
+    ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive models by name, arm and arm_ft. ``settings`` and ``checkpoints``,
     where the models are from, are for the record.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
-    data = EvaluationData(text, batch_size=batch_size, block_size=network.block_size, files=files)
+    data = EvaluationData(
+        text,
+        batch_size=batch_size,
+        block_size=network.block_size,
+        files=files,
+        order=order,
+        num_batches=num_batches,
+    )
     plan = Plan(protocol, network.block_size)
     module = LikelihoodEvaluation(network, arms, plan, files, estimators)
     _claim(data, plan, {"model": network, **arms}, directory, settings)
@@ -129,7 +149,7 @@ def score_and_report(
         _remove_half_written(directory)
         RunRecord(
             config=dict(settings),
-            data=_describe_text(text),
+            data=_describe_text(text, order),
             model={"checkpoint": checkpoints["model"], "block_size": network.block_size},
             arms={name: {"checkpoint": checkpoints[name]} for name in arms},
             protocol=replace(protocol, num_orderings=plan.num_orderings),
@@ -172,6 +192,7 @@ def _claim(
     depends_on |= {
         "layout_of_scores": LAYOUT,
         "batch_size": data.batch_size,
+        "order": data.order,
         "protocol": plan.identity(),
         "token_sha256": data.text.sha256,
         "num_bytes": data.text.num_scored_bytes,
@@ -186,11 +207,13 @@ def _claim(
             )
 
 
-def _describe_text(text: TokenSequences) -> dict[str, Any]:
+def _describe_text(text: TokenSequences, order: Order) -> dict[str, Any]:
     return {
         "source": text.source,
         "tokenizer": text.tokenizer,
         "token_sha256": text.sha256,
+        "text_sha256": text.text_sha256,
+        "order": order,
         "num_sequences": len(text),
         "num_dropped": text.num_dropped,
         "length": text.length,
