@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.networks import random_model, random_tokens
-from tube_lightning.data import TokenSequences, sequence_order
+from tube_lightning.data import TokenSequences, check_order, sequence_order
 from tube_lightning.evaluator import EvaluationData, Plan, score_batch
 from tube_lightning.evaluator.batches import NO_BATCH
 from tube_lightning.evaluator.plan import bank_times, fresh_times
@@ -263,9 +263,9 @@ def test_a_part_of_a_text_is_spread_over_it_and_more_only_add(num_sequences):
         assert max(gaps) <= 4 * num_sequences / most
 
 
-def test_an_order_that_is_none(tmp_path):
+def test_an_order_that_is_none():
     with pytest.raises(ValueError, match="order: expected one of spread, contiguous, got 'random'"):
-        data_of(numbered(4), tmp_path, order="random")
+        check_order("random")
 
 
 @pytest.mark.parametrize("order", ["spread", "contiguous"])

@@ -129,8 +129,9 @@ def score_and_report(
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
-    ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive models by name, arm and arm_ft. ``settings`` and ``checkpoints``,
-    where the models are from, are for the record.
+    ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive
+    models by name, arm and arm_ft. ``settings`` and ``checkpoints``, where the models are from, are
+    for the record.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
