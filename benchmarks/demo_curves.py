@@ -87,7 +87,9 @@ def bits_per_byte(folder: Path, text: TokenSequences, sequences: list[int]) -> f
 
 
 def measure(runs: Path, name: str, most: int, curve: Curve, progress: Progress) -> None:
-    """Add the points of a training that are not there."""
+    """Add the points of a training that are not there; none where only they were kept of it."""
+    if curve and not (runs / name).exists():
+        return
     text = demo_sequences("validation")
     sequences = evenly_spaced(text, NUM_SEQUENCES)
     for step in progress.track(kept_steps(runs / name / "models", most), description=name):

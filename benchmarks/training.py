@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +181,13 @@ def flops_a_step(overrides: Iterable[str]) -> float:
 
 def _cpu_attention() -> dict[Any, Any]:
     """Count attention on a CPU as torch counts it on a GPU."""
-    aten = torch.ops.aten
-    return {
-        getattr(aten, f"_scaled_dot_product_flash_attention_for_cpu{suffix}"): flop_registry[
-            getattr(aten, f"_scaled_dot_product_flash_attention{suffix}")
-        ]
-        for suffix in ("", "_backward")
-    }
+    aten, counts = torch.ops.aten, {}
+    for suffix in ("", "_backward"):
+        known = flop_registry[getattr(aten, f"_scaled_dot_product_flash_attention{suffix}")]
+        count = partial(known)
+        count._get_raw = True  # type: ignore[attr-defined] # it takes tensors, not their shapes
+        counts[getattr(aten, f"_scaled_dot_product_flash_attention_for_cpu{suffix}")] = count
+    return counts
 
 
 def validation_bits(folder: Path) -> float:

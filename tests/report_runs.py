@@ -3,17 +3,20 @@
 import json
 import math
 import random
+from collections import defaultdict
 
+import numpy
+import scipy.stats
 import torch
 from oracles import assignments, mean, orders, probabilities, random_table, scores
 
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import RunParts, measure_regimes
+from tube_lightning.report.verdict import Verdict
 from tube_lightning.scores import BlockScores, RegimeScores, ScoreFiles
 
 SIZE, BLOCKS, NUM = 3, 3, 8
 WAYS = {"nfe_1": assignments(SIZE, 1), "nfe_2": assignments(SIZE, 2), "ao_arm": orders(SIZE)}
-T95_OF_FIVE = 2.776445  # Student's quantile for the default number of sequences
 ESTIMATORS = {"cubo_beta": 2.0, "tvo_partitions": 7, "isvgb_pairs": 2}
 
 
@@ -21,12 +24,14 @@ class Run:
     """Values of every sequence and block, in plain lists: ``scores[regime][sequence][block]``.
 
     The last block of the last sequence is absent: it has values, and no token to count them for.
+    Each sequence is a document, or each so many of them; 0 for documents that nobody knows.
     """
 
-    def __init__(self, sequences=5, seed=0, arm_shift=0.4, bank=False, elbo_seeds=0):
+    def __init__(self, sequences=5, seed=0, arm_shift=0.4, bank=False, elbo_seeds=0, documents=1):
         rng = random.Random(seed)
         self.bank, self.elbo_seeds = bank, elbo_seeds
         self.ids = list(range(sequences))
+        self.documents = [s // documents for s in self.ids] if documents else None
         self.tokens = [[SIZE - 1, SIZE, SIZE] for _ in self.ids]
         if sequences > 1:
             self.tokens[-1][-1] = 0
@@ -106,21 +111,59 @@ class Run:
         }
         ids, tokens = torch.tensor(self.ids[rows]), torch.tensor(self.tokens[rows])
         arms = {"arm": tensor(self.arm)} if arm else {}
-        return BlockScores(ids, tokens, regimes, arms, torch.tensor(self.bytes[rows]), seconds=0.5)
+        return BlockScores(
+            ids,
+            tokens,
+            regimes,
+            arms,
+            torch.tensor(self.bytes[rows]),
+            documents=self._documents_of(rows),
+            seconds=0.5,
+        )
+
+    def _documents_of(self, rows):
+        """Number the document of every scored token; the given one is the first of a sequence."""
+        if self.documents is None:
+            return None
+        return torch.tensor(
+            [
+                [[d if place >= SIZE - n else -1 for place in range(SIZE)] for n in counts]
+                for d, counts in zip(self.documents[rows], self.tokens[rows], strict=True)
+            ]
+        )
+
+    def document_sums(self, values):
+        """Sum the nats and the tokens of each document."""
+        sums, sizes = defaultdict(list), defaultdict(int)
+        for document, row, counts in zip(self.documents, values, self.tokens, strict=True):
+            sums[document] += [float(v) for v, n in zip(row, counts, strict=True) if n]
+            sizes[document] += sum(counts)
+        return {document: (math.fsum(sums[document]), sizes[document]) for document in sums}
 
     def corpus(self, values):
-        """Return the nats per token of block values, and their standard error over sequences."""
-        sums = [
-            sum(float(v) for v, n in zip(row, counts, strict=True) if n)
-            for row, counts in zip(values, self.tokens, strict=True)
-        ]
-        sizes = [sum(counts) for counts in self.tokens]
-        rate = math.fsum(sums) / sum(sizes)
-        count = len(sums)
-        if count == 1:
+        """Return the nats per token of block values, and their standard error over documents."""
+        pieces = self.document_sums(values).values()
+        total = sum(size for _, size in pieces)
+        rate = math.fsum(nats for nats, _ in pieces) / total
+        if len(pieces) == 1:
             return rate, None
-        squares = math.fsum((s - rate * n) ** 2 for s, n in zip(sums, sizes, strict=True))
-        return rate, math.sqrt(count / (count - 1) * squares) / sum(sizes)
+        squares = [(nats - rate * size) ** 2 / (1 - size / total) for nats, size in pieces]
+        return rate, math.sqrt(math.fsum(squares)) / total
+
+    @property
+    def degrees(self):
+        """Bell and McCaffrey's degrees of freedom, by the trace of a matrix as they define them."""
+        sizes = [size for _, size in self.document_sums(self.arm).values()]
+        shares = numpy.array(sizes) / sum(sizes)
+        deviations = numpy.eye(len(shares)) - numpy.outer(shares, numpy.ones(len(shares)))
+        scaled = deviations / numpy.sqrt(1 - shares)[:, None]
+        covariance = scaled @ numpy.diag(shares) @ scaled.T
+        return numpy.trace(covariance) ** 2 / (covariance**2).sum()
+
+    @property
+    def t95(self):
+        """Student's quantile for those."""
+        return float(scipy.stats.t.ppf(0.975, self.degrees))
 
     def blockwise(self, regime, function):
         """Apply a function of scores to every block."""
@@ -132,6 +175,13 @@ def measured(run, folder, **options):
     directory = run.write(folder, **options)
     parts = RunParts(directory, -(-len(run.ids) // 2))
     return measure_regimes(parts, EstimatorSettings(**ESTIMATORS))[0]
+
+
+def verdict_of(run, folder, **options):
+    """Write a run and judge it."""
+    directory = run.write(folder, **options)
+    parts = RunParts(directory, -(-len(run.ids) // 2))
+    return Verdict.of(*measure_regimes(parts, EstimatorSettings(**ESTIMATORS)))
 
 
 def strict(text):

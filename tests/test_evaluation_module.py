@@ -35,6 +35,10 @@ LENGTHS = torch.tensor([12, 7, 1, 9, 12])
 BATCH_SIZE = 2
 
 
+def spell(ids):
+    return " ".join(map(str, ids.tolist()))
+
+
 def documents():
     tokens = random_tokens(len(LENGTHS), 12)
     tokens[torch.arange(12) >= LENGTHS[:, None]] = 0
@@ -46,6 +50,7 @@ def documents():
         lengths=LENGTHS,
         token_bytes=token_bytes,
         documents=torch.arange(len(LENGTHS)).int()[:, None].expand_as(tokens),
+        decode=spell,
     )
 
 
@@ -100,8 +105,12 @@ def test_files_hold_the_scores_of_the_batches(alone):
         assert torch.equal(got.num_tokens, want.num_tokens)
         scored = roles == Role.SCORED
         blocks = F.pad(text.tokens[ids, :longest], (0, roles[0].numel() - longest)).view_as(roles)
+        says = [
+            [" ".join(map(str, b[s].tolist())) for b, s in zip(*rows, strict=True)]
+            for rows in zip(blocks, scored, strict=True)
+        ]
         numbers = torch.tensor(ids)[:, None, None].expand_as(roles)
-        assert torch.equal(got.tokens, torch.where(scored, blocks, -1))
+        assert [list(row) for row in got.texts] == says
         assert torch.equal(got.documents, torch.where(scored, numbers, -1))
         assert got.num_bytes.sum(dim=-1).tolist() == text.token_bytes[ids, 1:].sum(dim=-1).tolist()
         for name, regime in want.regimes.items():
@@ -132,7 +141,12 @@ def test_running_values_are_those_of_the_files(alone):
 def assert_same_values(ours, theirs):
     for regime, quantities in theirs.items():
         for name, values in quantities.items():
-            assert ours[regime][name] == pytest.approx(values, rel=1e-12, abs=1e-12)
+            got = ours[regime][name]
+            want = (values.nats_per_token, values.standard_error, values.num_tokens)
+            assert (got.nats_per_token, got.standard_error, got.num_tokens) == pytest.approx(
+                want, rel=1e-12, abs=1e-12
+            )
+            assert got.error.degrees == values.error.degrees
 
 
 def test_a_second_run_scores_only_what_is_missing(alone, tmp_path):

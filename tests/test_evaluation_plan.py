@@ -113,27 +113,36 @@ def orders_of(times):
 
 
 def test_a_bank_of_24_has_every_order_of_four():
-    times = bank_times(3, 24, 4, [0, 5], 6)
-    assert times.shape == (1, 6, 24, 4)
+    times = bank_times(3, 0, 24, 4)
+    assert times.shape == (24, 4)
     assert ((times >= 0) & (times < 1)).all()
-    assert sorted(orders_of(times[0, 0])) == list(itertools.permutations(range(4)))
+    assert sorted(orders_of(times)) == list(itertools.permutations(range(4)))
+    for other in (bank_times(4, 0, 24, 4), bank_times(3, 1, 24, 4)):
+        assert sorted(orders_of(other)) == sorted(orders_of(times))
+        assert not torch.equal(other, times)
+
+
+def test_all_blocks_share_the_banks():
+    plan = Plan(Protocol(bank=True, num_banks=3, num_reseeds=1, num_orderings=10, seed=3), 4)
+    times = plan.draw_times([0, 5], 6)
+    assert times.shape == (1, 6, 30, 4)
     assert (times == times[:, :1]).all()
-    assert torch.equal(times, bank_times(3, 24, 4, [99], 6))
-    other = bank_times(4, 24, 4, [0, 5], 6)
-    assert sorted(orders_of(other[0, 0])) == sorted(orders_of(times[0, 0]))
-    assert not torch.equal(other, times)
+    assert torch.equal(times, plan.draw_times([99], 6))
+    for number in range(3):
+        own = times[0, 0, 10 * number : 10 * number + 10]
+        assert torch.equal(own, bank_times(3, number, 10, 4))
 
 
 def test_a_bank_where_orders_repeat_has_each_equally_often():
     for size, count in ((1, 24), (2, 24), (3, 12), (4, 72)):
-        orders = orders_of(bank_times(0, count, size, [0], 1)[0, 0])
+        orders = orders_of(bank_times(0, 0, count, size))
         every = list(itertools.permutations(range(size)))
         assert {orders.count(order) for order in every} == {count // len(every)}
 
 
 def test_times_of_an_enumerated_bank_are_uniform():
     """T-step regimes read them: steps must be as if drawn. Within 4 standard errors."""
-    times = bank_times(0, 24 * 200, 4, [0], 1)
+    times = bank_times(0, 0, 24 * 200, 4)
     first_half = (times < 0.5).double().mean().item()
     assert first_half == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(times.numel()))
     together = ((times < 0.5).sum(dim=-1) == 4).double().mean().item()
@@ -142,10 +151,9 @@ def test_times_of_an_enumerated_bank_are_uniform():
 
 def test_other_banks_are_samples():
     for size, count in ((4, 10), (8, 64)):
-        times = bank_times(0, count, size, [0], 2)
-        assert times.shape == (1, 2, count, size)
-        assert torch.equal(times[0, 0], times[0, 1])
-        assert len(set(orders_of(times[0, 0]))) > count / 2
+        times = bank_times(0, 0, count, size)
+        assert times.shape == (count, size)
+        assert len(set(orders_of(times))) > count / 2
 
 
 def test_fresh_draws_are_named_by_seed_sequence_and_block():

@@ -1,12 +1,11 @@
 """Reports with other settings in the same place, and what a bank of orderings allows to say."""
 
 import pytest
-from report_runs import Run, measured
+from report_runs import Run, verdict_of
 
 from tube_lightning.report.__main__ import main
 from tube_lightning.report.render.captions import caption, legend
 from tube_lightning.report.render.figures.canvas import named_level, new_figure
-from tube_lightning.report.verdict import verdict_sentence
 from tube_lightning.report.write import write_report
 
 CURVES = {f"{name}.{suffix}" for name in ("convergence", "surrogates") for suffix in ("png", "svg")}
@@ -43,16 +42,15 @@ def of_a_bank(tmp_path_factory):
 
 
 def test_a_bank_bounds_its_own_mean(of_a_bank):
-    assert (
-        "one bank of orderings: >= holds in expectation for the bank's mean" in legend(of_a_bank)[0]
-    )
-    assert "(TUBE of one bank of orderings) and at most" in of_a_bank["verdict"]
+    holding = legend(of_a_bank)[0]
+    assert "one bank of orderings: >= holds in expectation for a bank's mean" in holding
+    assert "in expectation (TUBE of one bank) and at most" in of_a_bank["verdict"]
     assert "over 4 re-seeds (3 seeds for the ELBO)" in caption(of_a_bank)
 
 
 def test_fresh_orderings_bound_the_likelihood(tmp_path):
-    sentence = verdict_sentence(measured(Run(arm_shift=3.0), tmp_path, exact=False))
-    assert "(TUBE) (difference" in sentence
+    sentence = verdict_of(Run(arm_shift=3.0), tmp_path, exact=False).sentence()
+    assert "in expectation (TUBE) (difference" in sentence
 
 
 def test_an_estimator_that_is_not_there_is_explained(tmp_path):

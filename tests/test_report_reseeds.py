@@ -59,13 +59,16 @@ def test_places_are_those_of_a_stream_for_each_block(num):
     for reseed, (row, sequence), block in (
         (r, s, b) for r in range(2) for s in enumerate([4, 9]) for b in range(3)
     ):
-        assert got[reseed, row, block].tolist() == philox_places(sequence, block, reseed, num)
+        assert got[0, reseed, row, block].tolist() == philox_places(sequence, block, reseed, num)
+    banks = Bank(SEED, num_reseeds=2, num_banks=3).places(part_of([4, 9], 3, 3 * num), num)
+    assert torch.equal(banks[:1], got)
+    assert banks[2, 1, 0, 2].tolist() == philox_places(4, 2, 2 * 2 + 1, num)
 
 
 def test_neither_company_nor_length_changes_the_draws():
     bank = Bank(1, num_reseeds=2)
     alone, together = (bank.places(part_of(*names, 6), 6) for names in (([7], 2), ([2, 7, 8], 5)))
-    assert torch.equal(alone[:, 0], together[:, 1, :2])
+    assert torch.equal(alone[:, :, 0], together[:, :, 1, :2])
 
 
 def test_shuffles_are_orders_of_the_whole_bank():

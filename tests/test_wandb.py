@@ -78,7 +78,7 @@ def test_the_final_table(offline):
         row = found[key]
         assert [row["ci95_low"], row["ci95_high"]] == pytest.approx(value["ci95"])
         assert row["ppl"] == pytest.approx(value["ppl"])
-        for name in ("bits_per_byte", "side", "bound_preserving", "violated"):
+        for name in ("bits_per_byte", "side", "bound_preserving", "wrong_side", "violated"):
             assert row[name] == value[name], (key, name)
 
 

@@ -18,7 +18,8 @@ class Protocol:
     By default orderings are drawn fresh for each sequence and block, and blocks of up to
     ``exact_max_block_size`` positions have all orders summed besides. ``bank`` draws orderings once
     for all blocks, ``num_reseeds`` resamples that bank in the report, and ``elbo_seeds`` estimates
-    the ELBO in continuous time: together the paper's protocol.
+    the ELBO in continuous time: together the paper's protocol. One bank cannot tell how lucky its
+    draw was; ``num_banks`` of them can, each with so many orderings.
     """
 
     name: str = "default"
@@ -27,6 +28,7 @@ class Protocol:
     chunks: Sequence[int] = ()
     exact_max_block_size: int = 8
     bank: bool = False
+    num_banks: int = 1
     num_reseeds: int = 0
     elbo_seeds: int = 0
     seed: int = 0
@@ -34,6 +36,7 @@ class Protocol:
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
         least = {"num_reseeds": 0, "elbo_seeds": 0, "exact_max_block_size": 0, "seed": 0}
+        least["num_banks"] = 1
         if self.num_orderings is not None:
             least["num_orderings"] = 1
         for name, smallest in least.items():
@@ -50,6 +53,8 @@ class Protocol:
             )
         if self.num_reseeds and not self.bank:
             raise ValueError(f"num_reseeds: expected 0 without a bank, got {self.num_reseeds}")
+        if self.num_banks > 1 and not self.bank:
+            raise ValueError(f"num_banks: expected 1 without a bank, got {self.num_banks}")
         if self.bank and not self.num_reseeds:
             raise ValueError("num_reseeds: expected at least 1 re-seed of a bank, got 0")
 

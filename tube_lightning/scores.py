@@ -31,11 +31,10 @@ _PREFIX, _SUFFIX = "batch_", ".parquet"
 _METADATA_KEY = b"tube_lightning"
 _SEQUENCE, _BLOCK = "sequence", "block"
 _NUM_TOKENS, _NUM_BYTES = "num_tokens", "num_bytes"
-_TOKENS, _DOCUMENTS = "tokens", "documents"
-_POSITIONS = (_TOKENS, _DOCUMENTS)
-"""Integers of every position of a block."""
+_DOCUMENTS, _TEXT = "documents", "text"
+_OF_BLOCKS = (_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES, _DOCUMENTS, _TEXT)
 NOWHERE = -1
-"""What stands for the token and the document of a position that is not scored."""
+"""What stands for the document of a position that is not scored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +80,10 @@ class BlockScores:
     """log p(x) of the autoregressive models, arm and arm_ft"""
     num_bytes: Int64[Tensor, "batch blocks"] | None = None
     """bytes of the original text that belong to the scored tokens; None where unknown"""
-    tokens: Int64[Tensor, "batch blocks size"] | None = None
-    """the scored tokens, and -1 at other positions"""
     documents: Int64[Tensor, "batch blocks size"] | None = None
     """the document of each scored token, and -1 at other positions; None where unknown"""
+    texts: tuple[tuple[str, ...], ...] | None = None
+    """what the scored tokens of each block say; None where unknown"""
     seconds: float = 0.0
     """how long the scoring took"""
 
@@ -95,7 +94,11 @@ class BlockScores:
     def rows(self, some: slice) -> "BlockScores":
         """Take some of the sequences; the time stays with the first of them."""
         taken = map_tensors(lambda _, tensor: tensor[some], self)
-        return taken if not some.start else replace(taken, seconds=0.0)
+        return replace(
+            taken,
+            texts=None if self.texts is None else self.texts[some],
+            seconds=0.0 if some.start else self.seconds,
+        )
 
     def first_orderings(self, number: int) -> "BlockScores":
         """Keep the first so many of the sampled orderings."""
@@ -174,9 +177,10 @@ def _write_columns(batch: int, scores: BlockScores) -> pa.Table:
     }
     if scores.num_bytes is not None:
         columns[_NUM_BYTES] = scores.num_bytes.cpu().numpy().astype(np.int32).ravel()
-    for name in _POSITIONS:
-        if (values := getattr(scores, name)) is not None:
-            columns[name] = _write_column(values.to(torch.int32))
+    if scores.documents is not None:
+        columns[_DOCUMENTS] = _write_column(scores.documents.to(torch.int32))
+    if scores.texts is not None:
+        columns[_TEXT] = pa.array([text for row in scores.texts for text in row], pa.string())
     for path, tensor in named_tensors({"arms": scores.arms, "regimes": scores.regimes}):
         columns[path] = _write_column(tensor)
     metadata = {_METADATA_KEY: json.dumps({"batch": batch, "seconds": scores.seconds})}
@@ -214,7 +218,7 @@ def _read_columns(batch: int, table: pa.Table) -> BlockScores:
     regimes: dict[str, dict[str, Any]] = {}
     for path in table.column_names:
         match path.split("."):
-            case [name] if name in (_SEQUENCE, _BLOCK, _NUM_TOKENS, _NUM_BYTES, *_POSITIONS):
+            case [name] if name in _OF_BLOCKS:
                 continue
             case ["arms", name]:
                 arms[name] = tensor(path)
@@ -228,6 +232,12 @@ def _read_columns(batch: int, table: pa.Table) -> BlockScores:
         regimes={name: RegimeScores(**values) for name, values in regimes.items()},
         arms=arms,
         num_bytes=integers(_NUM_BYTES) if _NUM_BYTES in table.column_names else None,
-        **{name: tensor(name).long() for name in _POSITIONS if name in table.column_names},
+        documents=tensor(_DOCUMENTS).long() if _DOCUMENTS in table.column_names else None,
+        texts=_read_texts(table[_TEXT], blocks) if _TEXT in table.column_names else None,
         seconds=metadata["seconds"],
     )
+
+
+def _read_texts(column: pa.ChunkedArray, blocks: int) -> tuple[tuple[str, ...], ...]:
+    texts = column.to_pylist()
+    return tuple(tuple(texts[i : i + blocks]) for i in range(0, len(texts), blocks))

@@ -50,7 +50,7 @@ def pack(
     if most is not None and num_tokens >= most:
         num_tokens, num_dropped = most, 0
     rows = stream[: num_tokens - num_dropped].reshape(-1, length)
-    return _make_sequences(rows, source, tokenizer.name, num_dropped, text)
+    return _make_sequences(rows, source, tokenizer, num_dropped, text)
 
 
 def cut_documents(
@@ -94,7 +94,7 @@ def cut_documents(
         padded[number, : row.size] = row
         padded[number, row.size :]["document"] = row[0]["document"]
     lengths = torch.tensor([row.size for row in rows])
-    return _make_sequences(padded, source, tokenizer.name, num_dropped, text, lengths)
+    return _make_sequences(padded, source, tokenizer, num_dropped, text, lengths)
 
 
 class _HashedText:
@@ -117,7 +117,7 @@ class _HashedText:
 def _make_sequences(
     rows: np.ndarray,
     source: str,
-    tokenizer: str,
+    tokenizer: TextTokenizer,
     num_dropped: int,
     text: _HashedText,
     lengths: Int64[Tensor, " sequences"] | None = None,
@@ -130,12 +130,13 @@ def _make_sequences(
     return TokenSequences(
         field("id"),
         source,
-        tokenizer,
+        tokenizer.name,
         num_dropped,
         lengths,
         token_bytes=field("num_bytes"),
         documents=field("document"),
         text_sha256=text.sha256,
+        decode=tokenizer.decode,
     )
 
 

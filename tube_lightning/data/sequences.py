@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +22,7 @@ class TokenSequences:
     text that belong to each token, and ``documents`` numbers the document that it is from; token
     ids read from files have neither. Two texts are the same for every model that reads them if and
     only if their ``sha256`` are; ``text_sha256`` is of the documents themselves, whatever the
-    tokenizer (None where they are unknown, or were not all read).
+    tokenizer (None where they are unknown, or were not all read). ``decode`` turns ids into text.
     """
 
     tokens: Int64[Tensor, "sequences length"]
@@ -32,6 +33,7 @@ class TokenSequences:
     token_bytes: Int32[Tensor, "sequences length"] | None = None
     documents: Int32[Tensor, "sequences length"] | None = None
     text_sha256: str | None = None
+    decode: Callable[[Int64[Tensor, " tokens"]], str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse sequences without a token, and lengths that do not fit them."""

@@ -1,6 +1,6 @@
 """Batches of an evaluation: which there are depends on the text, its order and the batch size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import lightning
@@ -12,6 +12,7 @@ from tube_lightning.checks import check_whole_number
 from tube_lightning.data import Order, TokenSequences, sequence_order
 from tube_lightning.orderings import Role
 from tube_lightning.scores import ScoreFiles
+from tube_lightning.scoring import at_scored
 
 
 class TokenBatch(NamedTuple):
@@ -25,6 +26,8 @@ class TokenBatch(NamedTuple):
     """of the original text; None where unknown"""
     documents: Int32[Tensor, "batch length"] | None
     """the number of each token's document; None where unknown"""
+    texts: tuple[tuple[str, ...], ...] | None
+    """what the scored tokens of each block say; None where unknown"""
 
 
 def sequence_roles(
@@ -40,6 +43,19 @@ def sequence_roles(
     roles = torch.where(position < lengths[:, None], Role.SCORED.value, Role.ABSENT.value)
     roles[:, 0] = Role.GIVEN
     return roles.view(-1, num_blocks, block_size)
+
+
+def block_texts(
+    tokens: Int64[Tensor, "batch length"],
+    roles: Int64[Tensor, "batch blocks size"],
+    decode: Callable[[Int64[Tensor, " tokens"]], str],
+) -> tuple[tuple[str, ...], ...]:
+    """Decode the scored tokens of each block; a character that is cut in two shows as such."""
+    blocks = at_scored(tokens, roles, elsewhere=0)
+    return tuple(
+        tuple(decode(ids[role == Role.SCORED]) for ids, role in zip(*rows, strict=True))
+        for rows in zip(blocks, roles, strict=True)
+    )
 
 
 class EvaluationBatches:
@@ -87,13 +103,16 @@ class EvaluationBatches:
         def taken(known: Tensor | None) -> Tensor | None:
             return None if known is None else known[rows, :longest]
 
+        tokens = text.tokens[rows, :longest]
+        roles = sequence_roles(lengths, longest, self.block_size)
         return TokenBatch(
             number,
             ids,
-            text.tokens[rows, :longest],
-            sequence_roles(lengths, longest, self.block_size),
+            tokens,
+            roles,
             taken(text.token_bytes),
             taken(text.documents),
+            None if text.decode is None else block_texts(tokens, roles, text.decode),
         )
 
 

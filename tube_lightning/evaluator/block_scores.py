@@ -84,7 +84,6 @@ def score_batch(
         regimes=map_tensors(lambda _, *slices: torch.cat(slices), *parts),
         arms=likelihoods,
         num_bytes=None if token_bytes is None else block_sums(token_bytes, roles),
-        tokens=at_scored(tokens, roles, NOWHERE),
         documents=None if documents is None else at_scored(documents.long(), roles, NOWHERE),
         seconds=time.perf_counter() - start,
     )

@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any, cast
 
@@ -79,6 +80,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
             batch.token_bytes,
             batch.documents,
         )
+        scores = replace(scores, texts=batch.texts)
         self.files.write(batch.number, scores)
         self.count(scores)
 

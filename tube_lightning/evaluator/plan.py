@@ -30,7 +30,7 @@ class Plan:
 
     @property
     def num_orderings(self) -> int:
-        """Count the sampled orderings of a block."""
+        """Count the sampled orderings of a block: of each bank, if there are several."""
         return self.protocol.orderings_of(self.block_size)
 
     @property
@@ -48,9 +48,16 @@ class Plan:
     def draw_times(
         self, sequences: Sequence[int], num_blocks: int
     ) -> Float64[Tensor, "batch blocks orderings size"]:
-        """Draw the reveal times of some sequences; the batch is the sequences, or 1 for a bank."""
-        draw = bank_times if self.protocol.bank else fresh_times
-        return draw(self.protocol.seed, self.num_orderings, self.block_size, sequences, num_blocks)
+        """Draw the reveal times of some sequences; the batch is the sequences, or 1 for banks.
+
+        Banks stand one after the other on the axis of the orderings.
+        """
+        protocol, number, size = self.protocol, self.num_orderings, self.block_size
+        if not protocol.bank:
+            return fresh_times(protocol.seed, number, size, sequences, num_blocks)
+        banks = [bank_times(protocol.seed, b, number, size) for b in range(protocol.num_banks)]
+        shape = (1, num_blocks, number * len(banks), size)
+        return torch.broadcast_to(torch.cat(banks), shape)
 
     def identity(self) -> dict[str, Any]:
         """Return all that scores depend on, by the names of the settings."""
@@ -59,6 +66,7 @@ class Plan:
             "regimes": [regime.name for regime in self.regimes],
             "exact": self.exact,
             "bank": self.protocol.bank,
+            "num_banks": self.protocol.num_banks,
             "elbo_seeds": self.protocol.elbo_seeds,
             "seed": self.protocol.seed,
         }
@@ -72,17 +80,16 @@ def fresh_times(
 
 
 def bank_times(
-    seed: int, num_orderings: int, size: int, sequences: Sequence[int], num_blocks: int
-) -> Float64[Tensor, "1 blocks orderings size"]:
-    """Draw one bank of orderings and give it to every block.
+    seed: int, number: int, num_orderings: int, size: int
+) -> Float64[Tensor, "orderings size"]:
+    """Draw one of the banks of orderings that every block has.
 
     Where the bank can hold each ordering equally often, it does, with random times in that order.
     """
-    del sequences
-    bank = reveal_times(seed, [0], num_orderings=num_orderings, size=size)[0, 0]
+    bank = reveal_times(seed, [number], num_orderings=num_orderings, size=size)[0, 0]
     if size <= MAX_ENUMERATED_BANK:
         orders = all_orderings(size)
         if num_orderings % len(orders) == 0:
             ranks = orders.argsort(dim=-1).repeat(num_orderings // len(orders), 1)
             bank = bank.sort(dim=-1).values.gather(-1, ranks)
-    return torch.broadcast_to(bank, (1, num_blocks, num_orderings, size))
+    return bank

@@ -6,9 +6,8 @@ from above. Only where the bank holds every ordering equally often are the two t
 default protocol draws fresh orderings for every block instead; docs/PROTOCOLS.md compares the two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings
-from tube_lightning.metrics import Quantity, sampled_quantities
 from tube_lightning.protocol import Protocol
 from tube_lightning.randomness import RESEEDS, SHUFFLES, Stream, uniforms
 from tube_lightning.scores import BlockScores, RegimeScores, RegimeView
@@ -27,40 +25,52 @@ _WORDS = 4
 
 @dataclass(frozen=True, eq=False)
 class BankView(RegimeView):
-    """A regime, and what the estimators give on every resample of its bank."""
+    """A regime, each of its banks alone, and what the estimators give on every resample of them."""
 
-    resampled: Mapping[str, Float64[Tensor, "reseeds batch blocks"]]
+    banks: tuple[RegimeView, ...]
+    resampled: Mapping[str, Float64[Tensor, "banks reseeds batch blocks"]]
 
 
 @dataclass(frozen=True)
 class Bank:
-    """How the orderings that all blocks share are resampled."""
+    """How the orderings that all blocks share are resampled: ``num_banks`` times as many."""
 
     seed: int
     num_reseeds: int
+    num_banks: int = 1
 
     @staticmethod
     def of(protocol: Protocol) -> "Bank | None":
         """Tell how a protocol resamples; None if its orderings are fresh."""
         if protocol.draws == "fresh":
             return None
-        return Bank(protocol.seed, protocol.num_reseeds)
+        return Bank(protocol.seed, protocol.num_reseeds, protocol.num_banks)
 
     def views(self, part: BlockScores, settings: EstimatorSettings) -> dict[str, BankView]:
-        """Resample every regime by the same places of the bank."""
-        num_orderings = next(iter(part.regimes.values())).scores.shape[-1]
+        """Resample every regime by the same places of the banks."""
+        num_orderings = next(iter(part.regimes.values())).scores.shape[-1] // self.num_banks
         places = self.places(part, num_orderings)
-        return {
-            name: BankView(regime, part.arms, _resample(regime, places, settings))
-            for name, regime in part.regimes.items()
-        }
+
+        def show(regime: RegimeScores) -> BankView:
+            apart = [replace(regime, scores=s) for s in regime.scores.split(num_orderings, dim=-1)]
+            resampled = [_resample(b, p, settings) for b, p in zip(apart, places, strict=True)]
+            return BankView(
+                regime,
+                part.arms,
+                tuple(RegimeView(bank, part.arms) for bank in apart),
+                {name: torch.stack([r[name] for r in resampled]) for name in resampled[0]},
+            )
+
+        return {name: show(regime) for name, regime in part.regimes.items()}
 
     def places(
         self, part: BlockScores, num_orderings: int
-    ) -> Int64[Tensor, "reseeds batch blocks orderings"]:
-        """Draw places of the bank, with replacement, for every re-seed and block."""
-        draws = [_draw(RESEEDS, self.seed, part, n, num_orderings) for n in range(self.num_reseeds)]
-        return (torch.stack(draws) * num_orderings).long()
+    ) -> Int64[Tensor, "banks reseeds batch blocks orderings"]:
+        """Draw places of each bank, with replacement, for every re-seed and block."""
+        numbers = range(self.num_banks * self.num_reseeds)
+        draws = torch.stack([_draw(RESEEDS, self.seed, part, n, num_orderings) for n in numbers])
+        drawn = (draws * num_orderings).long()
+        return drawn.view(self.num_banks, self.num_reseeds, *drawn.shape[1:])
 
     def shuffle(self, part: BlockScores) -> BlockScores:
         """Put the bank, which may be sorted, into a random order for each block.
@@ -101,71 +111,3 @@ def _resample(
         for estimator in ESTIMATORS.values()
         if estimator.on_a_bank == "re-seeded" and estimator.fits(places.shape[-1], settings)
     }
-
-
-def bank_quantities(view: BankView, settings: EstimatorSettings) -> list[Quantity]:
-    """List the estimators of a bank: the mean over re-seeds of what is re-seeded.
-
-    ELBO_K has the whole bank, once. The ELBO is the continuous-time one, where there is one.
-    """
-    quantities = []
-    for quantity in sampled_quantities(view.regime.scores.shape[-1], settings):
-        match ESTIMATORS[quantity.name].on_a_bank:
-            case "re-seeded":
-                quantities.append(replace(quantity, read=partial(_read_mean, quantity.name)))
-            case "whole":
-                quantities.append(quantity)
-            case "continuous" if view.regime.continuous_elbo is not None:
-                quantities.append(replace(quantity, read=_read_mean_elbo))
-    return quantities
-
-
-def repetitions(view: RegimeView, quantities: Sequence[Quantity]) -> dict[str, list[Quantity]]:
-    """List each re-seed of what is re-seeded, and each seed of the ELBO, by the whole's name.
-
-    Fresh orderings have none.
-    """
-    if not isinstance(view, BankView):
-        return {}
-    repeated = {}
-    for quantity in quantities:
-        name = quantity.name
-        if name in view.resampled:
-            reads = [partial(_read_one, name, r) for r in range(len(view.resampled[name]))]
-        elif quantity.read is _read_mean_elbo:
-            reads = [partial(_read_one_elbo, s) for s in range(_elbo_seeds(view).shape[-1])]
-        else:
-            continue
-        repeated[name] = [
-            replace(quantity, name=f"{name}@{number}", read=read)
-            for number, read in enumerate(reads)
-        ]
-    return repeated
-
-
-def _read_mean(name: str, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
-    return _resamples(name, view).mean(dim=0)
-
-
-def _read_one(name: str, reseed: int, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
-    return _resamples(name, view)[reseed]
-
-
-def _read_mean_elbo(view: RegimeView) -> Float64[Tensor, "batch blocks"]:
-    return _elbo_seeds(view).mean(dim=-1)
-
-
-def _read_one_elbo(seed: int, view: RegimeView) -> Float64[Tensor, "batch blocks"]:
-    return _elbo_seeds(view)[..., seed]
-
-
-def _resamples(name: str, view: RegimeView) -> Float64[Tensor, "reseeds batch blocks"]:
-    if not isinstance(view, BankView):
-        raise TypeError(f"{name}: expected a bank with re-seeds, got fresh orderings")
-    return view.resampled[name]
-
-
-def _elbo_seeds(view: RegimeView) -> Float64[Tensor, "batch blocks seeds"]:
-    if view.regime.continuous_elbo is None:
-        raise ValueError("continuous_elbo: expected values for every block, got none")
-    return view.regime.continuous_elbo

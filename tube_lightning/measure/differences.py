@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from tube_lightning.metrics import ELBO_K, EXACT, Measured, Quantity, corpus_metrics, measured
-from tube_lightning.scores import ARM, ARM_FT, RegimeView
+from tube_lightning.measure.ledger import Ledger
+from tube_lightning.metrics import ELBO_K, EXACT, Measured, Quantity
+from tube_lightning.scores import ARM, ARM_FT, BlockScores, RegimeView
 
 
 def difference_name(quantity: str, reference: str) -> str:
@@ -39,29 +40,26 @@ def judging_differences(quantities: Sequence[Quantity]) -> list[Quantity]:
         paired_difference(quantity, reference)
         for reference in references
         for quantity in quantities
-        if quantity.bound_preserving and quantity.name not in (reference.name, ARM, ARM_FT)
+        if quantity.name not in (reference.name, ARM, ARM_FT)
     ]
 
 
 def measure_against(
     reference: Quantity,
     quantities: Sequence[Quantity],
-    views: Iterable[tuple[RegimeView, Tensor]],
+    views: Iterable[tuple[RegimeView, BlockScores]],
 ) -> Mapping[Quantity, Measured]:
     """Measure quantities of one regime, with the errors of their differences from a reference.
 
-    ``views`` are parts of the regime, with the number of tokens of each block.
+    ``views`` show the regime in part after part.
     """
     keys = {f"value_{number}": quantity for number, quantity in enumerate(quantities)}
     pairs = {f"paired_{key}": paired_difference(q, reference) for key, q in keys.items()}
-    metrics = corpus_metrics(
-        [Quantity(key, quantity.read) for key, quantity in {**keys, **pairs}.items()],
-        over_ranks=False,
-    )
-    for view, num_tokens in views:
-        metrics.update(view, num_tokens)
-    values = measured(metrics)
+    ledger = Ledger(Quantity(key, quantity.read) for key, quantity in {**keys, **pairs}.items())
+    for view, part in views:
+        ledger.update(view, part)
+    values = ledger.finish()
     return {
-        quantity: values[key]._replace(standard_error=values[f"paired_{key}"].standard_error)
+        quantity: values[key]._replace(error=values[f"paired_{key}"].error)
         for key, quantity in keys.items()
     }

@@ -23,6 +23,7 @@ class LargestBlock(TypedDict):
     """which of its blocks"""
     nats: float | None
     """its gap"""
+    text: str | None
 
 
 class Tail(TypedDict):
@@ -32,6 +33,7 @@ class Tail(TypedDict):
     """the share of the 0.1% blocks with the largest gaps; null where there is no gap"""
     largest_block: LargestBlock
     """the block with the largest gap"""
+    warning: str | None
 
 
 class GapTail:
@@ -39,7 +41,7 @@ class GapTail:
 
     def __init__(self) -> None:
         self._gaps: list[Float64[Tensor, " blocks"]] = []
-        self._largest: LargestBlock = {"sequence": -1, "block": -1, "nats": None}
+        self._largest: LargestBlock = {"sequence": -1, "block": -1, "nats": None, "text": None}
         self._largest_gap = -math.inf
         self._scale = 0.0
 
@@ -61,7 +63,12 @@ class GapTail:
             self._largest_gap = gaps.max().item()
             row, block = divmod(int(gaps.argmax()), gaps.shape[1])
             nats = self._largest_gap if math.isfinite(self._largest_gap) else None
-            self._largest = {"sequence": int(sequences[row]), "block": block, "nats": nats}
+            self._largest = {
+                "sequence": int(sequences[row]),
+                "block": block,
+                "nats": nats,
+                "text": None,
+            }
 
     def compute(self) -> Tail | None:
         """Sum the largest 0.1% (at least one block); None if TUBE had too few orderings."""
@@ -73,4 +80,4 @@ class GapTail:
         share: float | None = top / total if _ROUNDING * self._scale < total < math.inf else None
         if total == math.inf:
             share = 1.0
-        return {"top_permille_share": share, "largest_block": self._largest}
+        return {"top_permille_share": share, "largest_block": self._largest, "warning": None}

@@ -1,5 +1,7 @@
 """torchmetrics of the corpus: state and reduction only. The formulas are in ``bounds``."""
 
+from tube_lightning.metrics.errors import Method, RateError, TextSums, rate_errors
+from tube_lightning.metrics.intervals import t95
 from tube_lightning.metrics.likelihood import (
     LikelihoodBound,
     Measured,
@@ -24,12 +26,17 @@ __all__ = [
     "EXACT_ELBO",
     "LikelihoodBound",
     "Measured",
+    "Method",
     "Quantity",
+    "RateError",
+    "TextSums",
     "arm_quantities",
     "corpus_metrics",
     "exact_quantities",
     "measured",
     "perplexity",
+    "rate_errors",
     "sampled_quantities",
     "surrogate_tubes",
+    "t95",
 ]

@@ -1,30 +1,33 @@
-"""95% intervals of values whose error is estimated from a number of sequences."""
+"""Quantiles and tail probabilities of Student's t: 95% intervals, and p-values."""
 
 import math
 
-Z95 = 1.959964
-_FEW = (
-    12.706205, 4.302653, 3.182446, 2.776445, 2.570582,
-    2.446912, 2.364624, 2.306004, 2.262157, 2.228139,
-)  # fmt: skip
-"""Student's quantiles for 1 to 10 degrees of freedom."""
+from scipy.special import stdtr, stdtrit
 
 
-def t95(num_sequences: int) -> float:
-    """Return how many standard errors to both sides hold 95%: Student's t with n - 1 degrees.
+def t95(degrees: float | int) -> float:
+    """Return how many standard errors to both sides hold 95%: Student's t, any real degrees.
 
-    NaN for fewer than two sequences, which have no error. Beyond ten degrees of freedom it is the
-    expansion of Abramowitz and Stegun (26.7.5), good to four digits.
+    NaN for degrees that are not positive: there is no error then, and no interval.
 
-    >>> [round(t95(n), 3) for n in (2, 10, 31, 194, 10**6)]
+    >>> [round(t95(degrees), 3) for degrees in (1, 9, 30, 193, 10**6)]
     [12.706, 2.262, 2.042, 1.972, 1.96]
+    >>> round(t95(4.5), 3)
+    2.659
     """
-    degrees = num_sequences - 1
-    if degrees < 1:
+    return float(stdtrit(degrees, 0.975)) if degrees > 0 else math.nan
+
+
+def one_sided_p(estimate: float, standard_error: float, degrees: float | int) -> float:
+    """Return P(T >= estimate / standard_error): the p-value against "it is zero or less".
+
+    1 minus it is the p-value against "zero or more"; NaN where the error is.
+
+    >>> round(one_sided_p(2.262, 1.0, 9), 3)
+    0.025
+    """
+    if math.isnan(estimate + standard_error) or not degrees > 0:
         return math.nan
-    if degrees <= len(_FEW):
-        return _FEW[degrees - 1]
-    first = (Z95**3 + Z95) / 4
-    second = (5 * Z95**5 + 16 * Z95**3 + 3 * Z95) / 96
-    third = (3 * Z95**7 + 19 * Z95**5 + 17 * Z95**3 - 15 * Z95) / 384
-    return Z95 + first / degrees + second / degrees**2 + third / degrees**3
+    if standard_error == 0:
+        return 0.5 if estimate == 0 else float(estimate < 0)
+    return float(stdtr(degrees, -estimate / standard_error))

@@ -10,22 +10,26 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings, terms_of
-from tube_lightning.metrics.intervals import t95
+from tube_lightning.metrics.errors import RateError
 from tube_lightning.metrics.quantities import Quantity
 
 
 class Measured(NamedTuple):
-    """Nats per token over a corpus, and their standard error over sequences (or NaN)."""
+    """Nats per token over a corpus, with their error."""
 
     nats_per_token: float
-    standard_error: float
-    num_sequences: int
+    error: RateError
     num_tokens: int
 
     @property
+    def standard_error(self) -> float:
+        """The standard error of the nats, or NaN."""
+        return self.error.standard_error
+
+    @property
     def margin(self) -> float:
-        """Half the width of the 95% interval of the nats; NaN for a single sequence."""
-        return t95(self.num_sequences) * self.standard_error
+        """Half the width of the 95% interval of the nats, or NaN."""
+        return self.error.margin
 
     @property
     def ppl(self) -> float:
@@ -141,15 +145,13 @@ class LikelihoodBound(Metric):
     def measured(self) -> Measured:
         """Return the nats per token with their standard error, over all ranks: a collective.
 
-        The error is that of a ratio of sums (the delta method): NaN for a single sequence.
+        The error is that of a ratio of sums (the delta method), *as if sequences were independent*:
+        too small where they are windows of the same documents. NaN for a single sequence.
         """
         with self.sync_context(should_sync=self.sync_on_compute):
-            return Measured(
-                self._rate().item(),
-                self._standard_error().item(),
-                int(self.num_sequences),
-                int(self.num_tokens),
-            )
+            number = int(self.num_sequences)
+            error = RateError(self._standard_error().item(), number - 1, "independent", number)
+            return Measured(self._rate().item(), error, int(self.num_tokens))
 
     def _rate(self) -> Float64[Tensor, ""]:
         total = self.sum_nats

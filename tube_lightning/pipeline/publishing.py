@@ -11,7 +11,7 @@ from tube_lightning.scores import ARM, ARM_FT
 
 _COLUMNS = ("regime", "estimator", "ppl", "ci95_low", "ci95_high")
 _RATES = ("nats_per_token", "bits_per_byte")
-_GUARANTEES = ("side", "bound_preserving", "violated")
+_GUARANTEES = ("side", "bound_preserving", "wrong_side", "violated")
 
 
 def publish(loggers: Iterable[Logger], results: Results, directory: Path) -> None:
@@ -54,5 +54,10 @@ def _arms(results: Results) -> list[tuple[str, Estimate]]:
 def _row(regime: str, name: str, value: Estimate) -> list[object]:
     low, high = value["ci95"] or (None, None)
     rates = (value["nats_per_token"], value["bits_per_byte"])
-    guarantees = (value["side"], value["bound_preserving"], value["violated"])
+    guarantees = (
+        value["side"],
+        value["bound_preserving"],
+        value["wrong_side"],
+        value["violated"],
+    )
     return [regime, name, value["ppl"], low, high, *rates, *guarantees]

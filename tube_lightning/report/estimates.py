@@ -2,21 +2,34 @@
 
 import math
 import statistics
+from typing import NamedTuple
 
+from tube_lightning.bounds import ESTIMATORS
 from tube_lightning.measure import RegimeValues, difference_name
 from tube_lightning.metrics import ELBO_K, EXACT, Measured, Quantity, perplexity
 from tube_lightning.report.schema import Estimate
 
 ROUNDING = 1e-9
 """Relative differences below this are no differences."""
-SURE = 4.0
-"""Guaranteed bounds that cross by so many standard errors did not cross by chance."""
-FEWEST_SEQUENCES = 30
-"""Standard errors of fewer sequences are too uncertain to call a crossing an error."""
+LARGE_BIAS = 1e-3
+"""A perplexity that is biased by a smaller share than this is not worth a word."""
+FEW_BLOCKS = 1000
+"""Averages over fewer blocks are said to be such, whatever their error."""
+CHANCE = 1e-5
+"""Guaranteed bounds that cross with a smaller p-value than this did not cross by chance."""
 
 
 class InconsistentBoundsError(ValueError):
     """Bounds that hold for every distribution crossed: a bug, or a model that is not one."""
+
+
+class Side(NamedTuple):
+    """On which side of its reference a bound is."""
+
+    wrong: bool
+    """the value itself is on the wrong side"""
+    surely: bool | None
+    """so is the 95% interval of the paired difference; None where there is none"""
 
 
 def finite(value: float) -> float | None:
@@ -28,14 +41,14 @@ def regime_estimates(regime: RegimeValues, num_bytes: int | None) -> dict[str, E
     """Describe all that is reported of a regime, of a text of so many bytes."""
     described = {}
     for quantity in regime.quantities.reported:
-        name, violated = quantity.name, is_violated(quantity, regime)
-        whole = estimate(quantity, regime.values[name], num_bytes, violated)
+        name, side = quantity.name, judge_side(quantity, regime)
+        whole = estimate(quantity, regime.values[name], num_bytes, side)
         described[name] = _average_reseeds(whole, regime.perplexities(name))
     return described
 
 
 def estimate(
-    quantity: Quantity, value: Measured, num_bytes: int | None, violated: bool | None = None
+    quantity: Quantity, value: Measured, num_bytes: int | None, side: Side | None = None
 ) -> Estimate:
     """Describe one value."""
     nats, margin = value.nats_per_token, value.margin
@@ -46,9 +59,13 @@ def estimate(
         "bits_per_byte": _bits_per_byte(value, num_bytes),
         "ci95": interval if all(map(math.isfinite, interval)) else None,
         "standard_error": finite(value.standard_error),
+        "degrees_of_freedom": finite(value.error.degrees),
+        "error_method": value.error.method,
+        "effective_sequences": finite(value.error.effective_sequences),
         "side": quantity.side,
         "bound_preserving": quantity.bound_preserving,
-        "violated": violated,
+        "wrong_side": None if side is None else side.wrong,
+        "violated": None if side is None else side.surely,
     }
 
 
@@ -56,6 +73,26 @@ def _bits_per_byte(value: Measured, num_bytes: int | None) -> float | None:
     if not num_bytes:
         return None
     return finite(-value.nats_per_token * value.num_tokens / num_bytes / math.log(2))
+
+
+def guarantee(regimes: dict[str, RegimeValues], num_blocks: int) -> str:
+    """Say what holds in which unit: bounds are about nats, and exp(-nats) is another matter.
+
+    E[exp(-b)] >= exp(-E[b]), by about half the variance of b over orderings, which is at most the
+    squared standard error: said where that is above LARGE_BIAS, unknown, or blocks are few.
+    """
+    bounds = [
+        regime.values[q.name].standard_error
+        for regime in regimes.values()
+        for q in regime.quantities.reported
+        if q.name in ESTIMATORS and q.bound_preserving
+    ]
+    text = "Bounds hold in expectation, for nats per token"
+    bias = max((error**2 / 2 for error in bounds if math.isfinite(error)), default=math.nan)
+    if num_blocks >= FEW_BLOCKS and bias <= LARGE_BIAS:
+        return f"{text}; their perplexities inherit it to within {100 * LARGE_BIAS:g}%."
+    size = f"by up to {100 * bias:.2g}%" if bias < 1 else "by any factor"
+    return f"{text}; on {num_blocks} blocks their perplexities may be too high {size} (Jensen)."
 
 
 def _average_reseeds(whole: Estimate, perplexities: list[float]) -> Estimate:
@@ -67,11 +104,10 @@ def _average_reseeds(whole: Estimate, perplexities: list[float]) -> Estimate:
     return {**whole, "ppl": finite(statistics.fmean(perplexities)), "std": std}
 
 
-def is_violated(quantity: Quantity, regime: RegimeValues) -> bool | None:
+def judge_side(quantity: Quantity, regime: RegimeValues) -> Side | None:
     """Tell whether a bound is on the wrong side of the exact value, or of ELBO_K for upper ones.
 
-    What keeps its side in expectation may be on the wrong one by chance: it is violated if the 95%
-    interval of the paired difference is on the wrong side. None where nothing can be told.
+    One rule for all, whatever they promise. None where there is nothing to compare with.
     """
     reference = EXACT if EXACT in regime.values else ELBO_K
     if quantity.side is None or reference not in regime.values:
@@ -79,13 +115,13 @@ def is_violated(quantity: Quantity, regime: RegimeValues) -> bool | None:
     if reference == ELBO_K and quantity.side == "lower":
         return None
     if not _is_wrong_side(quantity, regime, reference):
-        return False
-    if not quantity.bound_preserving:
-        return True
+        return Side(wrong=False, surely=False)
     difference = regime.values[difference_name(quantity.name, reference)]
+    if math.isinf(difference.nats_per_token):
+        return Side(wrong=True, surely=True)
     if math.isnan(difference.margin):
-        return None
-    return abs(difference.nats_per_token) > difference.margin
+        return Side(wrong=True, surely=None)
+    return Side(wrong=True, surely=abs(difference.nats_per_token) > difference.margin)
 
 
 def _is_wrong_side(quantity: Quantity, regime: RegimeValues, reference: str) -> bool:
@@ -115,7 +151,7 @@ def check_consistency(regimes: dict[str, RegimeValues]) -> None:
             difference = regime.values[difference_name(quantity.name, reference)]
             if (
                 _is_wrong_side(quantity, regime, reference)
-                and abs(difference.nats_per_token) > SURE * difference.standard_error
+                and difference.error.one_sided_p(abs(difference.nats_per_token)) < CHANCE
             ):
                 ours, theirs = (regime.values[n] for n in (quantity.name, reference))
                 raise InconsistentBoundsError(

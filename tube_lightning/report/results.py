@@ -1,13 +1,13 @@
 """What is concluded of a measured run: the content of ``results.json``."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import CorpusCounts, RegimeValues
-from tube_lightning.report.estimates import estimate, regime_estimates
+from tube_lightning.report.estimates import estimate, guarantee, regime_estimates
 from tube_lightning.report.paper_comparison import compare_with_paper
 from tube_lightning.report.schema import SCHEMA_VERSION, Estimate, Results
-from tube_lightning.report.verdict import verdict_sentence
+from tube_lightning.report.verdict import Verdict
 from tube_lightning.rundir import RunRecord
 from tube_lightning.scores import ARM, ARM_FT
 
@@ -17,28 +17,47 @@ def conclude(
     regimes: dict[str, RegimeValues],
     counts: CorpusCounts,
     settings: EstimatorSettings,
+    num_orderings: int | None = None,
 ) -> Results:
-    """Describe every estimate, compare with the paper if the run names a table, and judge."""
+    """Describe every estimate, compare with the paper if the run names a table, and judge.
+
+    ``num_orderings`` are those that were used, where not all of the run's were.
+    """
     estimates = {name: regime_estimates(r, counts.bytes) for name, r in regimes.items()}
     arms = _arm_estimates(next(iter(regimes.values())), counts.bytes)
-    table, size = record.paper_table, record.model["block_size"]
+    protocol = replace(
+        record.protocol, num_orderings=num_orderings or record.protocol.num_orderings
+    )
+    verdict = Verdict.of(regimes, counts)
+    tails = {name: regime.tail for name, regime in regimes.items() if regime.tail is not None}
     return {
         "schema_version": SCHEMA_VERSION,
-        "verdict": verdict_sentence(regimes),
+        "verdict": verdict.sentence(),
+        "comparison": verdict.comparison(),
+        "guarantee": guarantee(regimes, counts.blocks),
+        "warnings": [*dict.fromkeys(t["warning"] for t in tails.values() if t["warning"])],
         "regimes": estimates,
         "arm": arms.get(ARM),
         "arm_ft": arms.get(ARM_FT),
         "counts": {
             "sequences": counts.sequences,
+            "documents": counts.documents,
             "blocks": counts.blocks,
             "tokens": counts.tokens,
             "bytes": counts.bytes,
             "batches": record.num_batches,
-            "orderings": counts.orderings,
+            "orderings": protocol.orderings_of(record.model["block_size"]),
         },
-        "tails": {name: r.tail for name, r in regimes.items() if r.tail is not None},
-        "paper": compare_with_paper(table, size, estimates, arms.get(ARM), settings)
-        if table
+        "tails": tails,
+        "paper": compare_with_paper(
+            record.paper_table,
+            record.model["block_size"],
+            estimates,
+            arms.get(ARM),
+            settings,
+            protocol,
+        )
+        if record.paper_table
         else None,
         "estimators": dict(settings),
         "protocol": asdict(record.protocol),

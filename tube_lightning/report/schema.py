@@ -2,16 +2,19 @@
 
 JSON has no infinities. A bound of +inf nats has ``ppl`` 0.0, and null for ``nats_per_token`` and
 ``bits_per_byte``; one of -inf nats has null for all three. What cannot be told (the error of a
-single sequence) is null as well. With re-seeds (protocol=paper) ``ppl`` is the mean of their
-perplexities, while ``bits_per_byte`` belongs to ``nats_per_token``.
+single sequence) is null as well. Bounds hold for ``nats_per_token``, in expectation. With re-seeds
+(protocol=paper) ``ppl`` is the mean of their perplexities, while ``bits_per_byte`` belongs to
+``nats_per_token``.
 """
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from tube_lightning.bounds import Side
 from tube_lightning.measure import Tail
+from tube_lightning.metrics import Method
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+Winner = Literal["arm", "model"]
 
 
 class Estimate(TypedDict):
@@ -24,15 +27,24 @@ class Estimate(TypedDict):
     bits_per_byte: float | None
     """-nats_per_token * tokens / bytes / ln 2; null where bytes are unknown"""
     ci95: list[float] | None
-    """[low, high] of the perplexity, over sequences (Student's t)"""
+    """[low, high] of the perplexity on other text of the kind (Student's t); for a bound, of its
+    expectation over orderings: not of log p"""
     standard_error: float | None
-    """of nats_per_token, over sequences"""
+    """of nats_per_token"""
+    degrees_of_freedom: float | None
+    """of the standard error"""
+    error_method: Method
+    """over documents, along the sequences of the text, or none: docs/PROTOCOLS.md"""
+    effective_sequences: float | None
+    """how many independent sequences would have this error"""
     side: Side | None
     """the side of log p(x) that it bounds: an upper bound of log p is a lower one of perplexity"""
     bound_preserving: bool
     """whether its expectation keeps to that side with finitely many orderings"""
-    violated: bool | None
+    wrong_side: bool | None
     """whether it is on the wrong side of the regime's exact value (ELBO_K where there is none)"""
+    violated: bool | None
+    """whether the 95% interval of the paired difference is, too: marked with !"""
     std: NotRequired[float | None]
     """of the perplexity over re-seeds, or over seeds of the ELBO (protocol=paper only)"""
 
@@ -41,7 +53,9 @@ class Counts(TypedDict):
     """How much was evaluated."""
 
     sequences: int
-    """sequences, or documents"""
+    """sequences that were scored"""
+    documents: int | None
+    """documents that their tokens are from; null where unknown (token ids)"""
     blocks: int
     """blocks with at least one scored token"""
     tokens: int
@@ -85,8 +99,29 @@ class PaperComparison(TypedDict):
     """its rows"""
     arm: PaperCell | None
     """the autoregressive baseline"""
+    drawn_alike: bool
+    """whether orderings were as many and drawn as the paper's; else sampled values are left out"""
     regimes: dict[str, dict[str, PaperCell]]
     """by regime and estimator; the paper's TUBE is ``tube_split``"""
+
+
+class Comparison(TypedDict):
+    """The block model against the ARM, in the regime that the verdict is about."""
+
+    regime: str
+    """ao_arm, if there is one"""
+    winner: Winner | None
+    """null if not distinguishable, or nothing can be told"""
+    by: str
+    """the quantity that decides: exact, or the end of the bracket that is nearer to the ARM"""
+    nats_per_token: float | None
+    """log p - log p_ARM by that quantity"""
+    ci95: list[float] | None
+    """of nats_per_token"""
+    p_arm_is_better: float | None
+    """one-sided p-value against "the ARM is not better", by the upper end of log p"""
+    p_model_is_better: float | None
+    """one-sided p-value against "the block model is not better", by the lower end of log p"""
 
 
 class Results(TypedDict):
@@ -96,6 +131,12 @@ class Results(TypedDict):
     """of this layout"""
     verdict: str
     """who has the better likelihood, in one sentence"""
+    comparison: Comparison | None
+    """the test behind it; null without an ARM"""
+    guarantee: str
+    """which statements hold, in which unit"""
+    warnings: list[str]
+    """what makes these numbers less sure than they look"""
     regimes: dict[str, dict[str, Estimate]]
     """by regime (ao_arm, nfe_1, ...) and name (exact, elbo, elbo_k, tube, tube_split, cubo, ...)"""
     arm: Estimate | None

@@ -1,102 +1,195 @@
-"""Who has the better likelihood, in one sentence, with the sampling error of a paired test."""
+"""Who has the better likelihood: a paired test, and a sentence that says no more than it."""
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 from tube_lightning.bounds import ESTIMATORS, headline_bound
-from tube_lightning.measure import RegimeValues, difference_name
-from tube_lightning.metrics import ELBO_K, EXACT, Measured
+from tube_lightning.measure import CorpusCounts, RegimeValues, difference_name
+from tube_lightning.metrics import ELBO_K, EXACT, Measured, t95
 from tube_lightning.regimes import ANY_ORDER, Regime, headline
-from tube_lightning.report.wording import ppl_text
+from tube_lightning.report.schema import Comparison, Winner
+from tube_lightning.report.wording import counted, ppl_text
 from tube_lightning.scores import ARM
 
-
-def verdict_sentence(regimes: dict[str, RegimeValues]) -> str:
-    """Compare the block model with the ARM, or give the bracket where there is none."""
-    name = headline(regimes)
-    regime = regimes[name]
-    told = Regime.parse(name)
-    model = "any-order model" if told == ANY_ORDER else f"block model ({told.title})"
-    low, high = headline_bound("upper", regime.draws).name, ELBO_K
-    if ARM not in regime.values:
-        return _tell_without_arm(model, regime, low, high)
-    arm = ppl_text(regime.ppl(ARM))
-    if EXACT in regime.values:
-        low = high = EXACT
-    if low in regime.values and _sign(regime, low) < 0:
-        return (
-            f"The ARM wins: its perplexity {arm} is below the {model}'s, which is "
-            f"{_bound(regime, low, 'at least')} {_margin(regime, low)}."
-        )
-    if _sign(regime, high) > 0:
-        return (
-            f"The {model} wins: its perplexity is {_bound(regime, high, 'at most')}, "
-            f"below the ARM's {arm} {_margin(regime, high)}."
-        )
-    return _tell_undecided(model, regime, low, high, arm)
+FEW_DOCUMENTS = 20
+"""Fewer independent documents than this leave the error itself uncertain, and it is said."""
 
 
-def _tell_without_arm(model: str, regime: RegimeValues, low: str, high: str) -> str:
-    if EXACT in regime.values:
-        text = f"The {model}'s perplexity is {_bound(regime, EXACT, '')}"
-    elif low in regime.values:
-        at_least, at_most = _bound(regime, low, "at least"), _bound(regime, high, "at most")
-        text = f"The {model}'s perplexity is {at_least} and {at_most}, in expectation"
-    else:
-        text = f"The {model}'s perplexity is {_bound(regime, high, 'at most')}"
-    return text + "; there is no ARM to compare it with."
+@dataclass(frozen=True)
+class Verdict:
+    """The block model against the ARM, in the regime that a summary is about."""
+
+    regime_name: str
+    regime: RegimeValues
+    counts: CorpusCounts
+
+    @staticmethod
+    def of(regimes: dict[str, RegimeValues], counts: CorpusCounts) -> "Verdict":
+        """Choose the regime to judge by."""
+        name = headline(regimes)
+        return Verdict(name, regimes[name], counts)
+
+    @property
+    def low(self) -> str:
+        """The quantity that the perplexity is at least: the exact value where there is one."""
+        values = self.regime.values
+        return EXACT if EXACT in values else headline_bound("upper", self.regime.draws).name
+
+    @property
+    def high(self) -> str:
+        """The quantity that the perplexity is at most."""
+        return EXACT if EXACT in self.regime.values else ELBO_K
+
+    @property
+    def depends_on_luck(self) -> bool:
+        """Tell whether one bank of orderings decides: nothing shows how lucky its draw was."""
+        regime = self.regime
+        return regime.draws == "bank" and regime.num_banks < 2 and EXACT not in regime.values
+
+    def difference(self, name: str) -> Measured | None:
+        """Return log p - log p_ARM by one quantity, with its paired error."""
+        return self.regime.values.get(difference_name(name, ARM))
+
+    @cached_property
+    def p_values(self) -> dict[Winner, float]:
+        """Return the one-sided p-values against "this one is not better"; NaN if unknown."""
+        low, high = self.difference(self.low), self.difference(self.high)
+        return {"arm": _p_value(low, sign=-1), "model": _p_value(high, sign=1)}
+
+    @cached_property
+    def winner(self) -> Winner | None:
+        """Name who is better: its 95% interval of the difference is on its side of zero."""
+        if self.depends_on_luck:
+            return None
+        for name, p_value in self.p_values.items():
+            if p_value < 0.025:
+                return name
+        return None
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether there is an error to judge by, at either end of the bracket."""
+        return not all(map(math.isnan, self.p_values.values()))
+
+    def comparison(self) -> Comparison | None:
+        """Describe the test for ``results.json``; None without an ARM."""
+        if ARM not in self.regime.values:
+            return None
+        decisive = self.high if self.winner == "model" else self.low
+        difference = self.difference(decisive) or self.difference(self.high)
+        nats = math.nan if difference is None else difference.nats_per_token
+        margin = math.nan if difference is None else difference.margin
+        known = math.isfinite(nats) and math.isfinite(margin)
+        return {
+            "regime": self.regime_name,
+            "winner": self.winner,
+            "by": decisive,
+            "nats_per_token": nats if math.isfinite(nats) else None,
+            "ci95": [nats - margin, nats + margin] if known else None,
+            "p_arm_is_better": _number(self.p_values["arm"]),
+            "p_model_is_better": _number(self.p_values["model"]),
+        }
+
+    # The sentence
+
+    @property
+    def model(self) -> str:
+        """Name the block model."""
+        told = Regime.parse(self.regime_name)
+        return "any-order model" if told == ANY_ORDER else f"block model ({told.title})"
+
+    def sentence(self) -> str:
+        """Compare with the ARM, or give the bracket where there is none."""
+        if ARM not in self.regime.values:
+            return f"The {self.model}'s perplexity is {self._bracket()}; {_NO_ARM}"
+        arm = ppl_text(self.regime.ppl(ARM))
+        if self.winner == "arm":
+            return (
+                f"The ARM wins: its perplexity {arm} is below the {self.model}'s, which is "
+                f"{self._bound(self.low, 'at least')} {self._margin(self.low)}."
+            )
+        if self.winner == "model":
+            return (
+                f"The {self.model} wins: its perplexity is {self._bound(self.high, 'at most')}, "
+                f"below the ARM's {arm} {self._margin(self.high)}."
+            )
+        values = f"the {self.model}'s perplexity is {self._bracket()}, the ARM's {arm}"
+        if not self.is_known:
+            return f"No winner: {self._text()} cannot tell how far chance goes; {values}."
+        if self.depends_on_luck:
+            return f"No winner: {_LUCK}; {values}."
+        if self.low == EXACT:
+            values += f" {self._margin(EXACT)}"
+        return f"Not distinguishable: {values}; {self._why_not()}."
+
+    def _why_not(self) -> str:
+        if self.low == EXACT:
+            return "the 95% interval of the difference holds zero"
+        if self.low not in self.regime.values:
+            return "TUBE needs two orderings or more"
+        return "the bracket holds it, or comes within the error of it"
+
+    def _bracket(self) -> str:
+        if self.low == EXACT:
+            return self._bound(EXACT, "")
+        at_most = self._bound(self.high, "at most")
+        if self.low not in self.regime.values:
+            return at_most
+        return f"{self._bound(self.low, 'at least')} and {at_most}"
+
+    def _bound(self, name: str, relation: str) -> str:
+        ppl = ppl_text(self.regime.ppl(name))
+        if name == EXACT:
+            return f"{ppl} exactly"
+        banks = self.regime.num_banks
+        of_what = f" of {banks} banks" if banks > 1 else " of one bank"
+        of_what = of_what if self.regime.draws == "bank" else ""
+        return f"{relation} {ppl} in expectation ({ESTIMATORS[name].title}{of_what})"
+
+    def _text(self) -> str:
+        """Say how much text there is."""
+        if self.counts.documents is None:
+            return counted(self.counts.sequences, "sequence")
+        return counted(self.counts.documents, "document")
+
+    def _margin(self, name: str) -> str:
+        """Write the difference of perplexities with its 95% margin, and over what.
+
+        The delta method: p - q of p = exp(-a) and q = exp(-b) has the variance of q b - p a.
+        """
+        ours, arm = self.regime.ppl(name), self.regime.ppl(ARM)
+        told, difference = ppl_text(abs(ours - arm), scale=arm), self.difference(name)
+        if difference is None or not math.isfinite(difference.margin):
+            return f"(difference {told})"
+        a, b = (self.regime.values[n].standard_error for n in (name, ARM))
+        between = difference.standard_error
+        covariance = (a**2 + b**2 - between**2) / 2
+        variance = (ours * a) ** 2 + (arm * b) ** 2 - 2 * ours * arm * covariance
+        least = min(ours, arm) * between  # of like perplexities; rounding must not go below
+        error = t95(difference.error.degrees) * math.sqrt(max(variance, least**2))
+        return f"(difference {told} +- {ppl_text(error, scale=arm)}{self._over(difference)})"
+
+    def _over(self, difference: Measured) -> str:
+        if difference.error.method != "documents":
+            return f" along {counted(self.counts.sequences, 'sequence')}"
+        worth = difference.error.degrees + 1
+        if worth >= FEW_DOCUMENTS:
+            return f" over {self._text()}"
+        return f" over {self._text()}, worth {worth:.0f} of one size: few"
 
 
-def _tell_undecided(model: str, regime: RegimeValues, low: str, high: str, arm: str) -> str:
-    if low == EXACT:
-        return (
-            f"Undecided: the {model}'s perplexity is {_bound(regime, EXACT, '')} and the ARM's "
-            f"{arm} {_margin(regime, EXACT)}, equal within the sampling error over sequences."
-        )
-    if low not in regime.values:
-        return (
-            f"Undecided: the {model}'s perplexity is {_bound(regime, high, 'at most')} and the "
-            f"ARM's {arm}; TUBE needs two orderings or more."
-        )
-    low_ppl, high_ppl = (ppl_text(regime.ppl(name)) for name in (low, high))
-    return (
-        f"Undecided: the bracket [{low_ppl}, {high_ppl}] of the {model}'s perplexity "
-        f"contains the ARM's {arm}, or reaches it within the sampling error over sequences."
-    )
+_NO_ARM = "there is no ARM to compare it with."
+_LUCK = "one bank of orderings cannot tell how lucky it was (protocol.num_banks, exact values can)"
 
 
-def _bound(regime: RegimeValues, name: str, relation: str) -> str:
-    ppl = ppl_text(regime.ppl(name))
-    if name == EXACT:
-        return f"{ppl} exactly"
-    of_what = " of one bank of orderings" if regime.draws == "bank" else ""
-    return f"{relation} {ppl} ({ESTIMATORS[name].title}{of_what})"
+def _p_value(difference: Measured | None, sign: int) -> float:
+    """Test "the difference does not have this sign"; what is infinite needs no error."""
+    if difference is None:
+        return math.nan
+    nats = sign * difference.nats_per_token
+    return float(nats < 0) if math.isinf(nats) else difference.error.one_sided_p(nats)
 
 
-def _difference(regime: RegimeValues, name: str) -> Measured:
-    return regime.values[difference_name(name, ARM)]
-
-
-def _sign(regime: RegimeValues, name: str) -> int:
-    """Tell the sign of log p - log p_ARM: 0 if the 95% interval of the difference holds both.
-
-    A single sequence has no error to compare with: its values are taken as they are.
-    """
-    difference = _difference(regime, name)
-    if abs(difference.nats_per_token) <= difference.margin:
-        return 0
-    return (difference.nats_per_token > 0) - (difference.nats_per_token < 0)
-
-
-def _margin(regime: RegimeValues, name: str) -> str:
-    """Write the difference of perplexities with its 95% margin over sequences.
-
-    The delta method: p - q of p = exp(-a) and q = exp(-b) has the variance of q b - p a.
-    """
-    ours, arm = regime.ppl(name), regime.ppl(ARM)
-    difference = ppl_text(abs(ours - arm), scale=arm)
-    a, b = regime.values[name].margin, regime.values[ARM].margin
-    covariance = (a**2 + b**2 - _difference(regime, name).margin ** 2) / 2
-    variance = (ours * a) ** 2 + (arm * b) ** 2 - 2 * ours * arm * covariance
-    if not math.isfinite(variance):
-        return f"(difference {difference}; its error is unknown)"
-    return f"(difference {difference} +- {ppl_text(math.sqrt(max(0.0, variance)), scale=arm)})"
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import Bank, RunParts, measure_regimes
-from tube_lightning.report.estimates import FEWEST_SEQUENCES, check_consistency
+from tube_lightning.report.estimates import check_consistency
 from tube_lightning.report.render import latex, markdown, show_results, write_figures
 from tube_lightning.report.results import conclude
 from tube_lightning.report.schema import Results
@@ -51,7 +51,7 @@ def write_report(
     parts = RunParts(directory, record.num_batches, num_orderings, patience)
     bank = Bank.of(record.protocol)
     regimes, counts = measure_regimes(parts, settings, bank)
-    results = conclude(record, regimes, counts, settings)
+    results = conclude(record, regimes, counts, settings, num_orderings)
     output = directory if output is None else Path(output)
     write_figures(results, parts, bank, output / FIGURES_FOLDER)
     results["seconds"]["report"] = time.perf_counter() - start
@@ -62,8 +62,7 @@ def write_report(
     write_text(output / RESULTS_FILE, text + "\n")
     if show:
         show_results(results)
-    if counts.sequences >= FEWEST_SEQUENCES:
-        check_consistency(regimes)
+    check_consistency(regimes)
     return results
 
 

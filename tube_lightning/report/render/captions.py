@@ -4,7 +4,13 @@ from tube_lightning.bounds import Estimator, EstimatorSettings, headline_bound
 from tube_lightning.metrics import EXACT
 from tube_lightning.protocol import Protocol
 from tube_lightning.regimes import Regime, headline
-from tube_lightning.report.render.rows import Relation, draws_of, regime_cells, shown_estimators
+from tube_lightning.report.render.rows import (
+    Relation,
+    draws_of,
+    regime_cells,
+    shown_estimators,
+    table_rows,
+)
 from tube_lightning.report.schema import Estimate, Results
 from tube_lightning.report.wording import counted, ppl_text
 
@@ -31,24 +37,62 @@ def caption(results: Results) -> str:
 
 def legend(results: Results) -> list[str]:
     """Explain the signs that the table uses, and give bits per byte where bytes are known."""
-    holding = ">= and <= hold in expectation"
-    if draws_of(results) == "bank":
-        holding = (
-            "All blocks share one bank of orderings: >= holds in expectation for the bank's mean, "
-            "which is ELBO_K, and <= over draws of the bank; errors do not include how lucky the "
-            "draw of the bank was"
-        )
     biased = _enumerate([c.title for c in _biased_estimators(results)])
-    lines = [f"{holding}; {biased} (biased) promise nothing."]
+    lines = [f"{_holding(results)}; {biased} (biased) promise nothing.", results["guarantee"]]
     regimes = results["regimes"].values()
     settings = EstimatorSettings(**results["estimators"])
     for estimator in shown_estimators(results):
         divisor = estimator.divisor(settings)
         if divisor > 1 and not any(estimator.name in estimates for estimates in regimes):
             lines.append(f"{estimator.title} needs a multiple of {divisor} orderings.")
-    if any(estimate["violated"] for estimates in regimes for estimate in estimates.values()):
-        lines.append("! on the wrong side of the exact value, or of ELBO_K where there is none.")
-    return lines + _bits_per_byte(results)
+    return [*lines, *_marks(results), *_errors(results), *_bits_per_byte(results)]
+
+
+def _holding(results: Results) -> str:
+    """Say what >= and <= mean."""
+    protocol = Protocol(**results["protocol"])
+    if protocol.draws == "fresh":
+        return ">= and <= hold in expectation over orderings"
+    banks = protocol.num_banks
+    shared = "one bank" if banks == 1 else f"{banks} banks"
+    luck = "do not include" if banks == 1 else "include"
+    return (
+        f"All blocks share {shared} of orderings: >= holds in expectation for a bank's mean, "
+        f"which is ELBO_K, and <= over draws of the bank; errors {luck} how lucky the draw was"
+    )
+
+
+def _marks(results: Results) -> list[str]:
+    """Explain the marks that stand in the table."""
+    reference = "the wrong side of the exact value, or of ELBO_K where there is none"
+    told = {
+        "!": f"! on {reference}, and so is the 95% interval of the paired difference.",
+        "~": f"~ on {reference}, within the error of the difference.",
+    }
+    cells = [cell for row in table_rows(results) for cell in row.cells if cell is not None]
+    return [text for mark, text in told.items() if any(cell.mark == mark for cell in cells)]
+
+
+def _errors(results: Results) -> list[str]:
+    """Say over what errors are, by the ARM or the regime that a summary is about."""
+    counts, regime = results["counts"], results["regimes"][headline(results["regimes"])]
+    value = results["arm"] or regime.get(EXACT) or next(iter(regime.values()))
+    sequences, documents = counted(counts["sequences"], "sequence"), counts["documents"]
+    match value["error_method"]:
+        case "documents":
+            degrees, worth = value["degrees_of_freedom"] or 0.0, value["effective_sequences"] or 0.0
+            return [
+                f"95% intervals over {counted(documents or 0, 'document')} (Student's t with "
+                f"{degrees:.0f} degrees); {sequences} are worth {worth:.0f} independent ones."
+            ]
+        case "sequences":
+            worth = value["effective_sequences"] or 0.0
+            return [
+                f"95% intervals along the text: {sequences} are worth {worth:.0f} independent ones."
+            ]
+        case _:
+            known = "" if documents is None else f" of {counted(documents, 'document')}"
+            return [f"No intervals: {sequences}{known} are too few to tell errors by."]
 
 
 def _bits_per_byte(results: Results) -> list[str]:

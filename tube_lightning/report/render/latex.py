@@ -44,6 +44,7 @@ def latex(results: Results, command: str) -> str:
         r"\end{tabular}",
         r"\end{table}",
         f"% {_one_line(results['verdict'])}",
+        *(f"% Warning: {_one_line(warning)}" for warning in results["warnings"]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -67,4 +68,6 @@ def _tex_cell(cell: Cell | None) -> str:
     if cell is None:
         return "--"
     text = _TEX_SIGNS[cell.relation] + cell.number(r"\pm").replace("inf", r"\infty")
-    return f"$\\mathbf{{{text}}}^{{!}}$" if cell.violated else f"${text}$"
+    if cell.mark == "!":
+        return f"$\\mathbf{{{text}}}^{{!}}$"
+    return f"${text}^{{\\sim}}$" if cell.mark else f"${text}$"

@@ -6,6 +6,7 @@ from tube_lightning.report.render.rows import (
     PAPER_HEADER,
     Cell,
     columns,
+    paper_notes,
     paper_rows,
     table_rows,
 )
@@ -27,7 +28,9 @@ def markdown(results: Results) -> str:
         "  \n".join(map(_markdown_text, legend(results))),
     ]
     if compared := paper_rows(results):
-        parts += ["Beside the paper:", _markdown_table(PAPER_HEADER, compared)]
+        notes = "  \n".join(map(_markdown_text, paper_notes(results)))
+        parts += ["Beside the paper:", _markdown_table(PAPER_HEADER, compared), notes]
+    parts += [_markdown_text(f"Warning: {warning}") for warning in results["warnings"]]
     return "\n\n".join([*parts, f"**{_markdown_text(results['verdict'])}**"]) + "\n"
 
 
@@ -46,4 +49,4 @@ def _markdown_cell(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     text = _MARKDOWN_SIGNS[cell.relation] + cell.number("±")
-    return f"**{text} !**" if cell.violated else text
+    return f"**{text} !**" if cell.mark == "!" else f"{text} {cell.mark}".strip()

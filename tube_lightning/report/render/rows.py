@@ -12,6 +12,8 @@ from tube_lightning.report.schema import Estimate, PaperCell, Results
 from tube_lightning.report.wording import ppl_text
 
 Relation = Literal["", ">=", "<=", "="]
+Mark = Literal["", "~", "!"]
+"""On the wrong side of the reference: within the error, or beyond it."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Cell:
     ppl: float | None
     relation: Relation = ""
     std: float | None = None
-    violated: bool = False
+    mark: Mark = ""
 
     def number(self, plus_minus: str) -> str:
         """Write the perplexity, and its spread if there is any."""
@@ -116,8 +118,14 @@ def _make_cell(estimate: Estimate, name: str, fixed: bool) -> Cell:
         relation = "="
     elif estimate["bound_preserving"] and not fixed:
         relation = ">=" if estimate["side"] == "upper" else "<="
-    violated = bool(estimate["violated"])
-    return Cell(estimate["ppl"], relation, estimate.get("std"), violated)
+    return Cell(estimate["ppl"], relation, estimate.get("std"), mark_of(estimate))
+
+
+def mark_of(estimate: Estimate) -> Mark:
+    """Mark what is on the wrong side, by one rule for all columns."""
+    if estimate["violated"]:
+        return "!"
+    return "~" if estimate["wrong_side"] else ""
 
 
 def _gap(estimates: dict[str, Estimate], results: Results) -> Cell | None:
@@ -143,6 +151,24 @@ def paper_rows(results: Results) -> list[list[str]]:
         title = Regime.parse(regime).title
         rows += [[title, titles[name], *_numbers(cell)] for name, cell in cells.items()]
     return rows
+
+
+def paper_notes(results: Results) -> list[str]:
+    """Say what is not to be read into the comparison."""
+    paper, notes = results["paper"], []
+    if paper is None:
+        return []
+    if any("isvgb" in cells for cells in paper["regimes"].values()):
+        notes.append(
+            "The paper's IS-VG-B does not follow from its formula: no scores give that ratio to "
+            "its TVO; expect another value."
+        )
+    if not paper["drawn_alike"]:
+        notes.append(
+            "Sampled columns are compared only under the paper's protocol with its number of "
+            "orderings (protocol=paper)."
+        )
+    return notes
 
 
 def _numbers(cell: PaperCell) -> list[str]:

@@ -10,6 +10,7 @@ from tube_lightning.report.render.rows import (
     PAPER_HEADER,
     Cell,
     columns,
+    paper_notes,
     paper_rows,
     table_rows,
 )
@@ -27,8 +28,12 @@ def show_results(results: Results, console: Console | None = None) -> None:
     whole_lines = not console.is_terminal  # for grep
     for line in legend(results):
         console.print(Text(line, style="dim"), soft_wrap=whole_lines)
+    for line in results["warnings"]:
+        console.print(Text(f"Warning: {line}", style="yellow"), soft_wrap=whole_lines)
     if rows := paper_rows(results):
         console.print(_paper_table(rows))
+        for line in paper_notes(results):
+            console.print(Text(line, style="dim"), soft_wrap=whole_lines)
     console.print(Text(results["verdict"], style="bold"), soft_wrap=whole_lines)
 
 
@@ -56,7 +61,7 @@ def _cell_text(cell: Cell | None) -> Text:
     if cell is None:
         return Text("-", style="dim")
     text = f"{cell.relation} {cell.number('+-')}".strip()
-    return Text(f"{text}!", style="bold red") if cell.violated else Text(text)
+    return Text(f"{text}{cell.mark}", style="bold red" if cell.mark == "!" else "")
 
 
 def _paper_table(rows: list[list[str]]) -> Table:

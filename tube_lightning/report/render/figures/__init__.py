@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from torch import Tensor
-
 from tube_lightning.measure import Bank, measure_against
 from tube_lightning.regimes import Regime
 from tube_lightning.report.render.figures.bracket import draw_bracket
@@ -59,8 +57,8 @@ def _write_curves(
 
 def _show_shuffled(
     regime: Regime, parts: Iterable[BlockScores], bank: Bank | None
-) -> Iterator[tuple[RegimeView, Tensor]]:
+) -> Iterator[tuple[RegimeView, BlockScores]]:
     """Show part after part of a regime; a bank in a random order for each block."""
     for part in parts:
         shown = part if bank is None else bank.shuffle(part)
-        yield shown.views()[regime.name], shown.num_tokens
+        yield shown.views()[regime.name], shown
