@@ -294,3 +294,35 @@ def test_lambada(raw, text):
 )
 def test_scientific_papers(raw, text):
     assert detokenize_scientific_papers(raw) == text
+
+
+# ---- texts of their own
+
+
+def test_lines_of_an_article_are_one_text(tmp_path):
+    lines = [
+        " ",
+        " = Robert Boulter = ",
+        " An actor . ",
+        " = = Career = = ",
+        " He . ",
+        " = Du Fu = ",
+        " A",
+    ]
+    (tmp_path / "wiki.valid.raw").write_text("\n".join(lines) + "\n")
+    article = sequences_of("wikitext2", tmp_path / "wiki.valid.raw")
+    by_number = {}
+    for ids, numbers in zip(article.tokens.tolist(), article.documents.tolist(), strict=True):
+        for token, number in zip(ids, numbers, strict=True):
+            by_number.setdefault(number, []).append(token)
+    assert list(by_number) == [0, 1]
+    assert article.decode(by_number[0]).startswith("= Robert Boulter =\n")
+    assert "== Career ==" in article.decode(by_number[0])
+    assert article.decode(by_number[1]).startswith("= Du Fu =")
+
+
+def test_sentences_of_lost_articles_are_one_text(tmp_path):
+    (tmp_path / "ptb.valid.txt").write_text("consumers may want\nto move their\n")
+    assert sequences_of("ptb", tmp_path / "ptb.valid.txt").documents.unique().tolist() == [0]
+    (tmp_path / "news").write_text("one sentence\nanother one\n")
+    assert sequences_of("lm1b-gpt2", tmp_path / "news").documents.unique().tolist() == [0, 1]

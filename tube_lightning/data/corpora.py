@@ -1,6 +1,7 @@
 """The benchmarks that diffusion language models are compared on, by the names people type."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -28,7 +29,8 @@ class Corpus:
 
     ``hub`` is a repository of the data hub, ``files`` those of its files (parquet) that hold the
     split, so that no other split is downloaded. A document is a row of these, or a line of a text
-    file where ``lines``. ``last`` keeps that many documents at the end.
+    file where ``lines``. ``last`` keeps that many documents at the end. Rows of one text are not
+    independent: ``begins`` tells those that begin a text of their own, where not all do.
     """
 
     hub: str
@@ -39,6 +41,16 @@ class Corpus:
     last: int | None = None
     detokenize: Callable[[str], str] | None = None
     append_eos: bool = False
+    begins: Callable[[str], bool] | None = None
+
+
+def _is_title(line: str) -> bool:
+    """Tell the title of an article of WikiText, ``= Title =``, from those of its sections."""
+    return re.fullmatch(r"\s*= [^=].* =\s*", line) is not None
+
+
+def _never(_: str) -> bool:
+    return False
 
 
 _EXPORTED = "refs/convert/parquet"  # what the hub makes of repositories that are loading scripts
@@ -60,16 +72,19 @@ CORPORA = {
         revision=_EXPORTED,
         column="sentence",
         detokenize=detokenize_ptb,
+        begins=_never,  # sentences in a row, of articles whose borders are lost
     ),
     "wikitext2": Corpus(
         "Salesforce/wikitext",
         "wikitext-2-raw-v1/validation-*.parquet",
         detokenize=detokenize_wikitext,
+        begins=_is_title,
     ),
     "wikitext103": Corpus(
         "Salesforce/wikitext",
         "wikitext-103-raw-v1/validation-*.parquet",
         detokenize=detokenize_wikitext,
+        begins=_is_title,
     ),
     "lambada": Corpus(
         "EleutherAI/lambada_openai", "default/test/*.parquet", detokenize=detokenize_lambada
@@ -118,7 +133,7 @@ def corpus_sequences(
         texts = _file_documents(corpus, files, column)
     documents = (text for text in texts if text.strip())
     return document_sequences(
-        documents if corpus.detokenize is None else map(corpus.detokenize, documents),
+        documents,
         tokenizer,
         length=length,
         vocab_size=vocab_size,
@@ -126,6 +141,8 @@ def corpus_sequences(
         per_document=per_document,
         append_eos=corpus.append_eos if append_eos is None else append_eos,
         source=f"{name} ({place})",
+        detokenize=corpus.detokenize,
+        begins=corpus.begins,
     )
 
 

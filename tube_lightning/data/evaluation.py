@@ -1,7 +1,10 @@
 """The text of an evaluation: a user's files as sequences, checked before any model is loaded."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from tube_lightning.data.files import (
     DOCUMENT_SUFFIXES,
@@ -46,7 +49,7 @@ def evaluation_sequences(
         )
     documents = read_documents(files, column=column, lines=lines)
     return document_sequences(
-        documents if detokenize is None else map(detokenize, documents),
+        documents,
         tokenizer,
         length=length,
         vocab_size=vocab_size,
@@ -54,6 +57,7 @@ def evaluation_sequences(
         per_document=per_document,
         append_eos=append_eos,
         source=name_files(files),
+        detokenize=detokenize,
     )
 
 
@@ -67,18 +71,35 @@ def document_sequences(
     per_document: bool,
     append_eos: bool,
     source: str,
+    detokenize: Callable[[str], str] | None = None,
+    begins: Callable[[str], bool] | None = None,
 ) -> TokenSequences:
-    """Tokenise documents for a model of ``vocab_size`` ids; pack them, or keep them apart."""
+    """Tokenise documents for a model of ``vocab_size`` ids; pack them, or keep them apart.
+
+    ``begins`` tells documents, as they are before ``detokenize``, that begin a text of their own
+    from those that go on with the one before; None where all do.
+    """
     tokenizer = fitting_tokenizer(tokenizer, vocab_size)
     cut = cut_documents if per_document else pack
-    return cut(
-        documents,
+    texts: list[int] = []  # by document, the text that it is of
+
+    def note_texts() -> Iterator[str]:
+        for document in documents:
+            is_new = not texts or begins is None or begins(document)
+            texts.append((texts[-1] if texts else -1) + is_new)
+            yield document if detokenize is None else detokenize(document)
+
+    sequences = cut(
+        note_texts(),
         tokenizer,
         length,
         max_sequences=max_sequences,
         append_eos=append_eos,
         source=source,
     )
+    if begins is None or sequences.documents is None:
+        return sequences
+    return replace(sequences, documents=torch.tensor(texts).int()[sequences.documents.long()])
 
 
 def _check_all_ids(files: list[Path], per_document: bool) -> None:

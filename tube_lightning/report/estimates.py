@@ -75,24 +75,23 @@ def _bits_per_byte(value: Measured, num_bytes: int | None) -> float | None:
     return finite(-value.nats_per_token * value.num_tokens / num_bytes / math.log(2))
 
 
-def guarantee(regimes: dict[str, RegimeValues], num_blocks: int) -> str:
-    """Say what holds in which unit: bounds are about nats, and exp(-nats) is another matter.
+def perplexity_bias(regimes: dict[str, RegimeValues], num_blocks: int) -> float | None:
+    """Tell by which share perplexities of bounds may be too high; 0 where it is not worth a word.
 
-    E[exp(-b)] >= exp(-E[b]), by about half the variance of b over orderings, which is at most the
-    squared standard error: said where that is above LARGE_BIAS, unknown, or blocks are few.
+    Bounds are about nats, and E[exp(-b)] >= exp(-E[b]), by about half the variance of b over
+    orderings, which is at most the squared standard error. Told above LARGE_BIAS, and for fewer
+    than FEW_BLOCKS; None where it is unknown.
     """
-    bounds = [
-        regime.values[q.name].standard_error
+    errors = [
+        regime.values[quantity.name].standard_error
         for regime in regimes.values()
-        for q in regime.quantities.reported
-        if q.name in ESTIMATORS and q.bound_preserving
+        for quantity in regime.quantities.reported
+        if quantity.name in ESTIMATORS and quantity.bound_preserving
     ]
-    text = "Bounds hold in expectation, for nats per token"
-    bias = max((error**2 / 2 for error in bounds if math.isfinite(error)), default=math.nan)
-    if num_blocks >= FEW_BLOCKS and bias <= LARGE_BIAS:
-        return f"{text}; their perplexities inherit it to within {100 * LARGE_BIAS:g}%."
-    size = f"by up to {100 * bias:.2g}%" if bias < 1 else "by any factor"
-    return f"{text}; on {num_blocks} blocks their perplexities may be too high {size} (Jensen)."
+    known = [error**2 / 2 for error in errors if math.isfinite(error)]
+    if not known:
+        return None
+    return max(known) if num_blocks < FEW_BLOCKS or max(known) > LARGE_BIAS else 0.0
 
 
 def _average_reseeds(whole: Estimate, perplexities: list[float]) -> Estimate:

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import CorpusCounts, RegimeValues
-from tube_lightning.report.estimates import estimate, guarantee, regime_estimates
+from tube_lightning.report.estimates import estimate, perplexity_bias, regime_estimates
 from tube_lightning.report.paper_comparison import compare_with_paper
 from tube_lightning.report.schema import SCHEMA_VERSION, Estimate, Results
 from tube_lightning.report.verdict import Verdict
@@ -34,7 +34,7 @@ def conclude(
         "schema_version": SCHEMA_VERSION,
         "verdict": verdict.sentence(),
         "comparison": verdict.comparison(),
-        "guarantee": guarantee(regimes, counts.blocks),
+        "perplexity_bias": perplexity_bias(regimes, counts.blocks),
         "warnings": [*dict.fromkeys(t["warning"] for t in tails.values() if t["warning"])],
         "regimes": estimates,
         "arm": arms.get(ARM),

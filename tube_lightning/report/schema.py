@@ -133,8 +133,9 @@ class Results(TypedDict):
     """who has the better likelihood, in one sentence"""
     comparison: Comparison | None
     """the test behind it; null without an ARM"""
-    guarantee: str
-    """which statements hold, in which unit"""
+    perplexity_bias: float | None
+    """bounds hold for nats: perplexities of bounds may be too high by this share (Jensen); 0 where
+    it is negligible, null where unknown"""
     warnings: list[str]
     """what makes these numbers less sure than they look"""
     regimes: dict[str, dict[str, Estimate]]

@@ -38,7 +38,7 @@ def caption(results: Results) -> str:
 def legend(results: Results) -> list[str]:
     """Explain the signs that the table uses, and give bits per byte where bytes are known."""
     biased = _enumerate([c.title for c in _biased_estimators(results)])
-    lines = [f"{_holding(results)}; {biased} (biased) promise nothing.", results["guarantee"]]
+    lines = [f"{_holding(results)}; {biased} (biased) promise nothing.", *_bias(results)]
     regimes = results["regimes"].values()
     settings = EstimatorSettings(**results["estimators"])
     for estimator in shown_estimators(results):
@@ -52,7 +52,7 @@ def _holding(results: Results) -> str:
     """Say what >= and <= mean."""
     protocol = Protocol(**results["protocol"])
     if protocol.draws == "fresh":
-        return ">= and <= hold in expectation over orderings"
+        return ">= and <= hold in expectation over orderings, for nats per token"
     banks = protocol.num_banks
     shared = "one bank" if banks == 1 else f"{banks} banks"
     luck = "do not include" if banks == 1 else "include"
@@ -60,6 +60,15 @@ def _holding(results: Results) -> str:
         f"All blocks share {shared} of orderings: >= holds in expectation for a bank's mean, "
         f"which is ELBO_K, and <= over draws of the bank; errors {luck} how lucky the draw was"
     )
+
+
+def _bias(results: Results) -> list[str]:
+    """Say where nats and perplexity are not the same matter."""
+    bias, blocks = results["perplexity_bias"], counted(results["counts"]["blocks"], "block")
+    if bias == 0:
+        return []
+    size = f"by up to {100 * bias:.2g}%" if bias is not None and bias < 1 else "by any factor"
+    return [f"Perplexities of bounds may be too high {size} on {blocks} (Jensen's inequality)."]
 
 
 def _marks(results: Results) -> list[str]:
