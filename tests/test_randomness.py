@@ -40,7 +40,7 @@ def test_numbers_come_from_the_counters_of_the_table(stream, place):
 
 
 def test_no_number_occurs_twice():
-    """3,200 draws of 53 bits: a repeat would be an accident of one in 10^9."""
+    """3,840 draws of 53 bits: a repeat would be an accident of one in 10^9."""
     drawn = np.concatenate(
         [
             uniforms(stream, seed, sequence, place, 10)
@@ -50,7 +50,7 @@ def test_no_number_occurs_twice():
             for place in (*EDGES, 2, 3, 4, 5)
         ]
     )
-    assert len(np.unique(drawn)) == len(drawn) == 3200
+    assert len(np.unique(drawn)) == len(drawn) == 3840
     assert ((drawn >= 0) & (drawn < 1)).all()
 
 

@@ -7,10 +7,11 @@ import pytest
 
 import tube_lightning
 from tube_lightning.checkpoints import load_arm, load_block_model
+from tube_lightning.decisions import Choice, decide
 from tube_lightning.pipeline import evaluate
 from tube_lightning.scoring import conditional_table
 
-NAMES = [conditional_table, evaluate, load_arm, load_block_model]
+NAMES = [Choice, conditional_table, decide, evaluate, load_arm, load_block_model]
 
 
 def test_the_names_are_those_of_their_packages():

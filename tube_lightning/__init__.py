@@ -15,6 +15,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     scoring       revealed sets -> the table of log p(x_d | revealed set)
     lattice       the table -> exact likelihoods, and scores of orderings
     bounds        scores of orderings -> ELBO, TUBE, CUBO, TVO, IS-VG-B; the table of estimators
+    decisions     scores of orderings -> which of a few texts is likelier, if that can be said
     rundir        a run's directory: file names, record, whole files only
     scores        what is known of each block: records, and their files
     metrics       sums over batches and processes (torchmetrics)
@@ -34,13 +35,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tube_lightning.checkpoints import load_arm as load_arm
     from tube_lightning.checkpoints import load_block_model as load_block_model
+    from tube_lightning.decisions import Choice as Choice
+    from tube_lightning.decisions import decide as decide
     from tube_lightning.pipeline import evaluate as evaluate
     from tube_lightning.scoring import conditional_table as conditional_table
 
-__all__ = ["conditional_table", "evaluate", "load_arm", "load_block_model"]
+__all__ = ["Choice", "conditional_table", "decide", "evaluate", "load_arm", "load_block_model"]
 
 _HOMES = {
+    "Choice": "tube_lightning.decisions",
     "conditional_table": "tube_lightning.scoring",
+    "decide": "tube_lightning.decisions",
     "evaluate": "tube_lightning.pipeline",
     "load_arm": "tube_lightning.checkpoints",
     "load_block_model": "tube_lightning.checkpoints",

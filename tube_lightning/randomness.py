@@ -1,8 +1,9 @@
 """Every random number has a name: the streams that draws come from, in one table.
 
 What belongs to a sequence comes from Philox4x64 (Salmon et al. 2011), which turns a key of two
-words and a counter of four into numbers, without a state. The key is (seed, sequence id). The
-counter's first half counts the numbers of a place, its second half is the place and its stream:
+words and a counter of four into numbers, without a state. The key is (seed, sequence id); for the
+resamples it is (seed, item), and the blocks are those of all choices of the item. The counter's
+first half counts the numbers of a place, its second half is the place and its stream:
 
     stream         third word      fourth   the numbers of a place
     reveal times   block           0        a time for each position, ordering after ordering
@@ -10,6 +11,7 @@ counter's first half counts the numbers of a place, its second half is the place
     tokens         block           1        one for each sampled token
     re-seeds       re-seed         2        places in the bank, block after block of the sequence
     shuffles       0               3        an order of the bank, block after block of the sequence
+    resamples      block           4        places among a block's orderings, then levels of chi2
 
 Blocks and re-seeds are below 2**32, so no two streams meet. Training draws from generators with a
 state, a new one for each name: (seed, epoch) orders the sequences; (seed, 2 batch, rank) is the
@@ -41,7 +43,8 @@ HIDDEN = Stream("hidden", third=ROOM, fourth=0)
 TOKENS = Stream("tokens", third=0, fourth=1)
 RESEEDS = Stream("re-seeds", third=0, fourth=2)
 SHUFFLES = Stream("shuffles", third=0, fourth=3)
-STREAMS = (REVEAL_TIMES, HIDDEN, TOKENS, RESEEDS, SHUFFLES)
+RESAMPLES = Stream("resamples", third=0, fourth=4)
+STREAMS = (REVEAL_TIMES, HIDDEN, TOKENS, RESEEDS, SHUFFLES, RESAMPLES)
 
 
 def uniforms(
