@@ -129,7 +129,7 @@ def print_last(curves: dict[str, Curve]) -> None:
     """Print where each model ended."""
     table = Table("model", "CPU minutes", "bits per byte", title="Demo models, validation split")
     for name, curve in curves.items():
-        minutes, bits = max(curve.values())
+        minutes, bits = max(map(tuple, curve.values()))
         table.add_row(MODELS[name], f"{minutes:.1f}", f"{bits:.4f}")
     Console().print(table)
 
