@@ -6,15 +6,12 @@ from collections import defaultdict
 
 import oracles
 import pytest
-import torch
 from report_runs import NUM, WAYS, Run, measured, strict
 
 from tube_lightning.measure import RunParts, parts
-from tube_lightning.measure.tails import GapTail
 from tube_lightning.report import write_report
 from tube_lightning.report.__main__ import main
 from tube_lightning.report.estimates import regime_estimates
-from tube_lightning.scores import RegimeScores
 
 
 @pytest.fixture(scope="module")
@@ -128,33 +125,6 @@ def test_one_rule_for_the_marks_of_all_columns(tmp_path):
                 seen[estimate["bound_preserving"]].add((wrong, estimate["violated"]))
     assert seen[False] == {(False, False), (True, False), (True, True)}
     assert (True, False) in seen[True]
-
-
-def test_tails_name_the_block_with_the_largest_gap(run, results):
-    for regime in ("nfe_2", "ao_arm"):
-        gaps = {
-            (s, b): float(oracles.tube_loo(block) - oracles.elbo_k(block))
-            for s, row in enumerate(run.scores[regime])
-            for b, block in enumerate(row)
-            if run.tokens[s][b]
-        }
-        largest = max(gaps, key=gaps.__getitem__)
-        tail = results["tails"][regime]
-        share = gaps[largest] / sum(gaps.values())  # 0.1% of 14 blocks: one
-        assert tail["top_permille_share"] == pytest.approx(share, rel=1e-9)
-        assert (tail["largest_block"]["sequence"], tail["largest_block"]["block"]) == largest
-        assert tail["largest_block"]["nats"] == pytest.approx(gaps[largest], rel=1e-9)
-    assert results["tails"]["nfe_1"]["top_permille_share"] is None  # rounding is no gap
-
-
-def test_the_tail_takes_a_thousandth_of_many_blocks():
-    scores = torch.randn(11, 100, 6, generator=torch.Generator().manual_seed(0)).double()
-    tail = GapTail()
-    for rows in torch.arange(11).split(4):
-        tail.update(RegimeScores(scores[rows]), rows, torch.ones(len(rows), 100).long())
-    gaps = [float(oracles.tube_loo(s) - oracles.elbo_k(s)) for s in scores.flatten(0, 1).tolist()]
-    share = sum(sorted(gaps)[-2:]) / sum(gaps)
-    assert tail.compute()["top_permille_share"] == pytest.approx(share, rel=1e-9)
 
 
 def test_the_order_of_writing_does_not_matter(run, reported, tmp_path):

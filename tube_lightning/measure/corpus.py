@@ -117,7 +117,7 @@ class _RunningRegime:
     def update(self, view: RegimeView, part: BlockScores) -> None:
         """Count some sequences."""
         self.ledger.update(view, part)
-        self.tail.update(view.regime, part.sequences, part.num_tokens)
+        self.tail.update(view.regime, part)
 
     def finish(self) -> RegimeValues:
         """Read the values off the sums."""
