@@ -29,7 +29,7 @@ With 5 to 20 blocks and K >= 8 the warning fired in all simulated corpora with s
 100% with sd 1 and 6 to 31% with sd 0.75, where the margin still held, in 1% at most with sd 0.5, in
 none with sd 0.3. With 1,000 or 4,000 blocks (10 to 40 corpora a setting) it fired in none up to sd
 1.5, in 0 to 8% with sd 2 and in 80 to 100% with sd 5. The Pareto index has no part in it: it is
-noisy (+- 0.2), and of these corpora none with sd >= 0.5 was below its margin, up to k-hat 3.
+noisy (+- 0.2), and of these corpora none with sd >= 0.5 was below its margin, at k-hat up to 4.5.
 """
 _PRIOR_SHAPE, _PRIOR_VALUES = 0.5, 10
 """PSIS shrinks the shape to one half, as if ten values of the tail had said so."""
