@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 
+import oracles
 import pytest
 import scipy.stats
 from report_runs import NUM, WAYS, Run, measured, strict, verdict_of
@@ -247,3 +248,32 @@ def test_infinite_bounds_are_null_and_zero(tmp_path):
     assert estimates["elbo_k"]["bits_per_byte"] > 0
     assert (estimates["elbo"]["ppl"], estimates["elbo"]["nats_per_token"]) == (None, None)
     assert estimates["elbo_k"]["ppl"] > 0
+
+
+# Nats and perplexity
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_few_blocks_say_that_perplexity_is_another_matter(tmp_path):
+    """Finding 4: "in expectation" is true for nats, and false for exp(-nats) of few blocks."""
+    few = Run(sequences=6)
+    told = write_report(few.write(tmp_path / "few"), show=False)
+    pairs = [
+        [[float(oracles.tube_loo(b)) - e for b, e in zip(*rows, strict=True)]]
+        for rows in zip(few.scores["nfe_2"], few.exact["nfe_2"], strict=True)
+    ]
+    error = few.corpus([row[0] for row in pairs])[1]
+    assert told["perplexity_bias"] >= min(error, few.corpus(few.exact["nfe_2"])[1]) ** 2 / 4
+    assert (
+        "Perplexities of bounds may be too high by up to"
+        in (tmp_path / "few" / "table.md").read_text()
+    )
+    assert (
+        "hold in expectation over orderings, for nats per token"
+        in (tmp_path / "few" / "table.md").read_text()
+    )
+    one = write_report(Run(sequences=1).write(tmp_path / "one"), show=False)
+    assert one["perplexity_bias"] is None
+    many = write_report(Run(sequences=400).write(tmp_path / "many"), show=False)
+    assert many["counts"]["blocks"] > 1000
+    assert many["perplexity_bias"] < told["perplexity_bias"] / 10

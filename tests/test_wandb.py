@@ -102,7 +102,7 @@ def test_the_config_is_there_before_the_first_score(offline):
     assert kinds.index("config") < kinds.index("history")
     config = of_kind(records, "config")[0]["update"]
     expected = results(directory)["config"]
-    assert config["batch_size"] == 2
+    assert config["batch_size"] == 6
     assert config["protocol"] == expected["protocol"]
     assert config["model"] == expected["model"]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tube_lightning.bounds import ESTIMATORS
 from tube_lightning.measure import RegimeValues, difference_name
 from tube_lightning.metrics import ELBO_K, EXACT, Measured, Quantity, perplexity
+from tube_lightning.protocol import Draws
 from tube_lightning.report.schema import Estimate
 
 ROUNDING = 1e-9
@@ -79,19 +80,30 @@ def perplexity_bias(regimes: dict[str, RegimeValues], num_blocks: int) -> float 
     """Tell by which share perplexities of bounds may be too high; 0 where it is not worth a word.
 
     Bounds are about nats, and E[exp(-b)] >= exp(-E[b]), by about half the variance of b over
-    orderings, which is at most the squared standard error. Told above LARGE_BIAS, and for fewer
-    than FEW_BLOCKS; None where it is unknown.
+    orderings. That is at most the squared error of b, or of its difference from the exact value or
+    ELBO_K, of which the text's part is smaller. Told above LARGE_BIAS, and for fewer than
+    FEW_BLOCKS; None where it is unknown.
     """
     errors = [
-        regime.values[quantity.name].standard_error
+        _least_error(regime, quantity.name)
         for regime in regimes.values()
         for quantity in regime.quantities.reported
-        if quantity.name in ESTIMATORS and quantity.bound_preserving
+        if quantity.bound_preserving and _has_column(quantity.name, regime.draws)
     ]
-    known = [error**2 / 2 for error in errors if math.isfinite(error)]
+    known = [error**2 / 2 for error in errors if error is not None]
     if not known:
         return None
     return max(known) if num_blocks < FEW_BLOCKS or max(known) > LARGE_BIAS else 0.0
+
+
+def _has_column(name: str, draws: Draws) -> bool:
+    return name in ESTIMATORS and draws in ESTIMATORS[name].columns_for
+
+
+def _least_error(regime: RegimeValues, name: str) -> float | None:
+    names = (name, difference_name(name, EXACT), difference_name(name, ELBO_K))
+    errors = [regime.values[n].standard_error for n in names if n in regime.values]
+    return min(filter(math.isfinite, errors), default=None)
 
 
 def _average_reseeds(whole: Estimate, perplexities: list[float]) -> Estimate:
