@@ -274,6 +274,13 @@ def test_few_blocks_say_that_perplexity_is_another_matter(tmp_path):
     )
     one = write_report(Run(sequences=1).write(tmp_path / "one"), show=False)
     assert one["perplexity_bias"] is None
-    many = write_report(Run(sequences=400).write(tmp_path / "many"), show=False)
-    assert many["counts"]["blocks"] > 1000
-    assert many["perplexity_bias"] < told["perplexity_bias"] / 10
+    many = Run(sequences=400)
+    for regime, rows in many.scores.items():
+        for row, exact in zip(rows, many.exact[regime], strict=True):
+            for block, value in zip(row, exact, strict=True):
+                log_mean = math.log(math.cosh(0.01))  # of the ratios: the mean stays as it is
+                block[:] = [value - log_mean + 0.01 * (-1) ** k for k in range(NUM)]
+    told = write_report(many.write(tmp_path / "many"), show=False)
+    assert told["counts"]["blocks"] > 1000
+    assert told["perplexity_bias"] == 0
+    assert "may be too high" not in (tmp_path / "many" / "table.md").read_text()
