@@ -109,7 +109,7 @@ def test_bounds_import_only_torch_and_jaxtyping():
 
 def test_reports_need_neither_lightning_nor_models():
     """Whoever has the parts can report on them: ``python -m tube_lightning.report DIR``."""
-    needed, found = {"measure", "report"}, set()
+    needed, found = {"measure", "report", "compare"}, set()
     while needed:
         stage = needed.pop()
         found.add(stage)

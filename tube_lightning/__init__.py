@@ -24,6 +24,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     evaluator     a batch through the networks, to disk, to the running bounds (Lightning)
     measure       files -> quantities of the corpus with their errors; banks and re-seeds
     report        quantities -> estimates, verdict, tables and figures
+    compare       finished runs side by side: paired differences, tables and a figure
     pipeline      checkpoints and text in, results out: evaluate.py and notebooks
     training      objectives, averages, resuming: train.py
     sampling      models -> sequences in files: sample.py

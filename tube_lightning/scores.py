@@ -159,6 +159,17 @@ class ScoreFiles:
                 "remove the file and evaluate again: only this batch is recomputed"
             ) from error
 
+    def read_sequences(self, batch: int) -> Int64[Tensor, " batch"]:
+        """Read only which sequences a batch has, in their order."""
+        path = self._path(batch)
+        try:
+            column = pq.read_table(path, columns=[_SEQUENCE])[_SEQUENCE].to_numpy()
+        except (pa.ArrowException, OSError, LookupError) as error:
+            raise ValueError(
+                f"{path}: expected scores that evaluate.py wrote, got {error}"
+            ) from error
+        return torch.from_numpy(column[np.diff(column, prepend=-1) != 0].astype(np.int64))
+
     def read_all(self) -> Iterator[BlockScores]:
         """Read the batches on disk, one after the other."""
         return (self.read(batch) for batch in self.finished())

@@ -12,19 +12,19 @@ from tube_lightning.metrics import Measured, Quantity, TextSums, rate_errors
 from tube_lightning.scores import NOWHERE, BlockScores, RegimeView
 
 
-class _Pieces(NamedTuple):
+class Pieces(NamedTuple):
     """Some sequences or documents: their numbers, in the text's order, and their sums."""
 
     numbers: Int64[Tensor, " pieces"]
     sums: TextSums
 
     @staticmethod
-    def join(parts: Sequence["_Pieces"]) -> "_Pieces":
+    def join(parts: Sequence["Pieces"]) -> "Pieces":
         """Put parts together, adding up what is of the same piece."""
         numbers, place = torch.cat([part.numbers for part in parts]).unique(return_inverse=True)
         nats = torch.cat([part.sums.nats for part in parts], dim=1)
         tokens = torch.cat([part.sums.tokens for part in parts])
-        return _Pieces(
+        return Pieces(
             numbers, TextSums(_add_up(nats, place, numbers), _add_up(tokens, place, numbers))
         )
 
@@ -38,48 +38,56 @@ class Ledger:
 
     def __init__(self, quantities: Iterable[Quantity]) -> None:
         self.quantities = list(quantities)
-        self._sequences: list[_Pieces] = []
-        self._documents: list[_Pieces] | None = []
+        self._sequences: list[Pieces] = []
+        self._documents: list[Pieces] | None = []
 
     def update(self, view: RegimeView, part: BlockScores) -> None:
         """Count some sequences."""
-        counted = part.num_tokens > 0
-        values = torch.stack([quantity.values(view).double() for quantity in self.quantities])
-        values = torch.where(counted, values, 0.0)
-        self._check(values, part.sequences)
-        sums = TextSums(values.sum(dim=2), part.num_tokens.sum(dim=1))
-        self._sequences.append(_Pieces(part.sequences, sums))
-        if part.documents is None:
+        values = counted_values(self.quantities, view, part)
+        sequences, documents = sum_pieces(values, part)
+        self._sequences.append(sequences)
+        if documents is None:
             self._documents = None
-        if self._documents is not None:
-            self._documents.append(_share_out(values, part))
-
-    def _check(
-        self,
-        values: Float64[Tensor, "quantities batch blocks"],
-        sequences: Int64[Tensor, " batch"],
-    ) -> None:
-        """Refuse what is no number."""
-        if values.isnan().any():
-            quantity, row, block = values.isnan().nonzero()[0].tolist()
-            raise ValueError(
-                f"{self.quantities[quantity].name}: expected a number, got nan in block {block} of "
-                f"sequence {int(sequences[row])}"
-            )
+        elif self._documents is not None:
+            self._documents.append(documents)
 
     def finish(self) -> dict[str, Measured]:
         """Divide the sums, with errors over documents or along the text."""
-        sequences = _Pieces.join(self._sequences).sums
-        documents = _Pieces.join(self._documents).sums if self._documents else None
+        sequences = Pieces.join(self._sequences).sums
+        documents = Pieces.join(self._documents).sums if self._documents else None
         errors = rate_errors(sequences, documents)
         num_tokens = int(sequences.tokens.sum())
         return {
-            quantity.name: Measured(_total(nats) / num_tokens, error, num_tokens)
+            quantity.name: Measured(total_nats(nats) / num_tokens, error, num_tokens)
             for quantity, nats, error in zip(self.quantities, sequences.nats, errors, strict=True)
         }
 
 
-def _share_out(values: Float64[Tensor, "quantities batch blocks"], part: BlockScores) -> _Pieces:
+def counted_values(
+    quantities: Sequence[Quantity], view: RegimeView, part: BlockScores
+) -> Float64[Tensor, "quantities batch blocks"]:
+    """Evaluate quantities, with zeros for blocks that are not counted; refuse what is no number."""
+    values = torch.stack([quantity.values(view).double() for quantity in quantities])
+    values = torch.where(part.num_tokens > 0, values, 0.0)
+    if values.isnan().any():
+        quantity, row, block = values.isnan().nonzero()[0].tolist()
+        raise ValueError(
+            f"{quantities[quantity].name}: expected a number, got nan in block {block} of "
+            f"sequence {int(part.sequences[row])}"
+        )
+    return values
+
+
+def sum_pieces(
+    values: Float64[Tensor, "quantities batch blocks"], part: BlockScores
+) -> tuple[Pieces, Pieces | None]:
+    """Sum blocks by sequence, and by document where these are known."""
+    sums = TextSums(values.sum(dim=2), part.num_tokens.sum(dim=1))
+    documents = None if part.documents is None else _share_out(values, part)
+    return Pieces(part.sequences, sums), documents
+
+
+def _share_out(values: Float64[Tensor, "quantities batch blocks"], part: BlockScores) -> Pieces:
     """Sum blocks by document; one of several documents goes to each by its tokens."""
     documents = part.documents
     if documents is None:
@@ -90,7 +98,7 @@ def _share_out(values: Float64[Tensor, "quantities batch blocks"], part: BlockSc
     block, document = pairs
     shares = tokens.double() / part.num_tokens.flatten()[block]
     nats = values.flatten(1)[:, block] * shares
-    return _Pieces.join([_Pieces(document, TextSums(nats, tokens))])
+    return Pieces.join([Pieces(document, TextSums(nats, tokens))])
 
 
 def _add_up(values: Tensor, place: Int64[Tensor, " items"], numbers: Tensor) -> Tensor:
@@ -99,7 +107,7 @@ def _add_up(values: Tensor, place: Int64[Tensor, " items"], numbers: Tensor) -> 
     return totals.index_add(-1, place, values)
 
 
-def _total(nats: Float64[Tensor, " sequences"]) -> float:
+def total_nats(nats: Float64[Tensor, " sequences"]) -> float:
     """Add exactly, and round once; infinities of both signs are no number."""
     values = nats.tolist()
     if math.inf in values and -math.inf in values:

@@ -4,6 +4,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
 from tube_lightning.checks import check_whole_number
 from tube_lightning.rundir import SCORES_FOLDER
 from tube_lightning.scores import BlockScores, ScoreFiles
@@ -43,6 +47,11 @@ class RunParts:
                     "run the same evaluate command again, it continues"
                 )
             time.sleep(0.2)
+
+    def sequences(self) -> Int64[Tensor, " sequences"]:
+        """List the sequences of all parts, sorted, without reading their scores."""
+        batches = [self.files.read_sequences(batch) for batch in range(self.num_batches)]
+        return torch.cat(batches).sort().values
 
     def __iter__(self) -> Iterator[BlockScores]:
         """Read batch after batch, in slices of whole sequences."""

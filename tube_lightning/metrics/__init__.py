@@ -9,6 +9,7 @@ from tube_lightning.metrics.likelihood import (
     measured,
     perplexity,
 )
+from tube_lightning.metrics.paired_rates import difference_of_rates
 from tube_lightning.metrics.quantities import (
     ELBO_K,
     EXACT,
@@ -32,6 +33,7 @@ __all__ = [
     "TextSums",
     "arm_quantities",
     "corpus_metrics",
+    "difference_of_rates",
     "exact_quantities",
     "measured",
     "perplexity",

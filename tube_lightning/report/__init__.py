@@ -1,14 +1,34 @@
 """Measured quantities -> estimates, verdict and comparisons, written for people and programs."""
 
-from tube_lightning.report.estimates import InconsistentBoundsError
+from tube_lightning.report.estimates import InconsistentBoundsError, finite
 from tube_lightning.report.paper_tables import check_paper_table
+from tube_lightning.report.render import (
+    canvas,
+    fit_width,
+    markdown_table,
+    markdown_text,
+    one_line,
+    tex_text,
+)
 from tube_lightning.report.schema import Estimate, Results
+from tube_lightning.report.verdict import p_value
+from tube_lightning.report.wording import counted, ppl_text
 from tube_lightning.report.write import write_report
 
 __all__ = [
     "Estimate",
     "InconsistentBoundsError",
     "Results",
+    "canvas",
     "check_paper_table",
+    "counted",
+    "finite",
+    "fit_width",
+    "markdown_table",
+    "markdown_text",
+    "one_line",
+    "p_value",
+    "ppl_text",
+    "tex_text",
     "write_report",
 ]

@@ -55,7 +55,7 @@ class Verdict:
     def p_values(self) -> dict[Winner, float]:
         """Return the one-sided p-values against "this one is not better"; NaN if unknown."""
         low, high = self.difference(self.low), self.difference(self.high)
-        return {"arm": _p_value(low, sign=-1), "model": _p_value(high, sign=1)}
+        return {"arm": p_value(low, sign=-1), "model": p_value(high, sign=1)}
 
     @cached_property
     def winner(self) -> Winner | None:
@@ -183,7 +183,7 @@ _NO_ARM = "there is no ARM to compare it with."
 _LUCK = "one bank of orderings cannot tell how lucky it was (protocol.num_banks, exact values can)"
 
 
-def _p_value(difference: Measured | None, sign: int) -> float:
+def p_value(difference: Measured | None, sign: int) -> float:
     """Test "the difference does not have this sign"; what is infinite needs no error."""
     if difference is None:
         return math.nan

@@ -1,8 +1,19 @@
 """What people look at: the rows of the table on the screen, in Markdown and LaTeX, and figures."""
 
-from tube_lightning.report.render.figures import write_figures
-from tube_lightning.report.render.latex import latex
-from tube_lightning.report.render.markdown import markdown
-from tube_lightning.report.render.screen import show_results
+from tube_lightning.report.render.figures import canvas, write_figures
+from tube_lightning.report.render.latex import latex, one_line, tex_text
+from tube_lightning.report.render.markdown import markdown, markdown_table, markdown_text
+from tube_lightning.report.render.screen import fit_width, show_results
 
-__all__ = ["latex", "markdown", "show_results", "write_figures"]
+__all__ = [
+    "canvas",
+    "fit_width",
+    "latex",
+    "markdown",
+    "markdown_table",
+    "markdown_text",
+    "one_line",
+    "show_results",
+    "tex_text",
+    "write_figures",
+]

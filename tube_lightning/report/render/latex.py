@@ -18,16 +18,16 @@ _TEX_ESCAPES = {
 
 def latex(results: Results, command: str) -> str:
     """Write the table for a document that loads booktabs."""
-    titles = [_tex_text(column.title) for column in columns(results)]
+    titles = [tex_text(column.title) for column in columns(results)]
     num_biased = sum(column.is_biased for column in columns(results))
     head = " & ".join([r"\textbf{Regime}", *titles, r"$|$TUBE $-$ ARM$|$"])
     lines = [
-        f"% {_one_line(command)}",
+        f"% {one_line(command)}",
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
         r"\small",
-        f"\\caption{{{_tex_text(caption(results) + ' ' + ' '.join(legend(results)))}}}",
+        f"\\caption{{{tex_text(caption(results) + ' ' + ' '.join(legend(results)))}}}",
         r"\begin{tabular}{l" + "r" * (len(titles) + 1) + "}",
         r"\toprule",
         rf" & \multicolumn{{{num_biased}}}{{c}}{{biased}} & "
@@ -43,17 +43,18 @@ def latex(results: Results, command: str) -> str:
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
-        f"% {_one_line(results['verdict'])}",
-        *(f"% Warning: {_one_line(warning)}" for warning in results["warnings"]),
+        f"% {one_line(results['verdict'])}",
+        *(f"% Warning: {one_line(warning)}" for warning in results["warnings"]),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Join lines, as a comment needs it."""
     return " ".join(text.split())
 
 
-def _tex_text(text: str) -> str:
+def tex_text(text: str) -> str:
     """Escape what LaTeX would read as a command; write relations as signs."""
     marks = {">=": r"$\geq$", "<=": r"$\leq$", "+-": r"$\pm$"}
     for number, mark in enumerate(marks):

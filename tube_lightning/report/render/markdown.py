@@ -23,23 +23,25 @@ def markdown(results: Results) -> str:
         [row.title, *(_markdown_cell(cell) for cell in row.cells)] for row in table_rows(results)
     ]
     parts = [
-        _markdown_text(caption(results)),
-        _markdown_table(["regime", *titles, GAP_TITLE], rows),
-        "  \n".join(map(_markdown_text, legend(results))),
+        markdown_text(caption(results)),
+        markdown_table(["regime", *titles, GAP_TITLE], rows),
+        "  \n".join(map(markdown_text, legend(results))),
     ]
     if compared := paper_rows(results):
-        notes = "  \n".join(map(_markdown_text, paper_notes(results)))
-        parts += ["Beside the paper:", _markdown_table(PAPER_HEADER, compared), notes]
-    parts += [_markdown_text(f"Warning: {warning}") for warning in results["warnings"]]
-    return "\n\n".join([*parts, f"**{_markdown_text(results['verdict'])}**"]) + "\n"
+        notes = "  \n".join(map(markdown_text, paper_notes(results)))
+        parts += ["Beside the paper:", markdown_table(PAPER_HEADER, compared), notes]
+    parts += [markdown_text(f"Warning: {warning}") for warning in results["warnings"]]
+    return "\n\n".join([*parts, f"**{markdown_text(results['verdict'])}**"]) + "\n"
 
 
-def _markdown_table(header: list[str], rows: list[list[str]]) -> str:
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """Lay out a table whose first column is of words, and all others of numbers."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join(f"| {' | '.join(map(_markdown_text, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in lines)
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Escape what Markdown would read as layout; write relations as signs."""
     for sign in "|_":
         text = text.replace(sign, f"\\{sign}")
     return text.replace(">=", "≥").replace("<=", "≤").replace("+-", "±")

@@ -21,9 +21,7 @@ def show_results(results: Results, console: Console | None = None) -> None:
     """Print the table, the paper's numbers if there are any, and the verdict."""
     console = console or Console()
     table = main_table(results)
-    if not console.is_terminal:  # a file or a pipe is as wide as need be
-        boundless = console.options.update(width=1000)
-        console.width = max(console.width, console.measure(table, options=boundless).maximum)
+    fit_width(console, table)
     console.print(table)
     whole_lines = not console.is_terminal  # for grep
     for line in legend(results):
@@ -35,6 +33,13 @@ def show_results(results: Results, console: Console | None = None) -> None:
         for line in paper_notes(results):
             console.print(Text(line, style="dim"), soft_wrap=whole_lines)
     console.print(Text(results["verdict"], style="bold"), soft_wrap=whole_lines)
+
+
+def fit_width(console: Console, table: Table) -> None:
+    """Make what is no screen as wide as the table: a file or a pipe is as wide as need be."""
+    if not console.is_terminal:
+        boundless = console.options.update(width=1000)
+        console.width = max(console.width, console.measure(table, options=boundless).maximum)
 
 
 def main_table(results: Results) -> Table:

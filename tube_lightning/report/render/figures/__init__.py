@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tube_lightning.measure import Bank, measure_against
 from tube_lightning.regimes import Regime
+from tube_lightning.report.render.figures import canvas
 from tube_lightning.report.render.figures.bracket import draw_bracket
 from tube_lightning.report.render.figures.canvas import remove_figure, save_figure
 from tube_lightning.report.render.figures.convergence import Convergence
@@ -16,7 +17,7 @@ from tube_lightning.report.render.figures.surrogates import Surrogates
 from tube_lightning.report.schema import Results
 from tube_lightning.scores import BlockScores, RegimeView
 
-__all__ = ["write_figures"]
+__all__ = ["canvas", "write_figures"]
 
 _CURVES = (Surrogates, CuboHeatmap, Convergence)
 
