@@ -2,7 +2,7 @@
 
     python -m benchmarks.training                       # every recipe at 4, 12 and 20 CPU minutes
     python -m benchmarks.training --recipes copies_muon --minutes 4
-    python -m benchmarks.training --show                # the table and figure of what is measured
+    python -m benchmarks.training --show    # the table (also in docs/RESULTS.md) and the figure
 
 Byte tokens and blocks of 4 for all recipes. Each training is ``train.py`` in a process of its own
 with one thread; its number of steps is the CPU minutes that it may take by those of its first
@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -49,6 +50,9 @@ from tube_lightning.report.render.figures.canvas import (
 ROOT = Path(__file__).parent.parent
 CURVES_FILE = ROOT / "docs" / "training_curves.json"
 FIGURE_FILE = ROOT / "docs" / "figures" / "training.png"
+PAGE = ROOT / "docs" / "RESULTS.md"
+_MARKED = re.compile("<!-- training -->.*?<!-- end of training -->", re.S)
+HEADINGS = ("recipe", "CPU minutes", "PFLOP", "bits per byte", "of the first version's minutes")
 LENGTH = 256
 BYTES = ("network=bytes", "data.tokenizer=byte", "trainer.devices=1", "trainer.accelerator=cpu")
 ADAMW = ("optimizer=adamw", "optimizer.learning_rate=2e-3")
@@ -253,20 +257,28 @@ def main() -> None:
 
 
 def show(rows: list[Row]) -> None:
-    """Print the table and draw the figure."""
+    """Print the table, put it into the page and draw the figure."""
     table = Table(title="Exact bits per byte on the validation split, blocks of 4, byte tokens")
-    for heading in ("recipe", "CPU minutes", "PFLOP", "bits per byte", "of the first version's"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "recipe" else "right")
     last = [row for row in rows if row.recipe == FIRST][-1]
-    for row in rows:
-        table.add_row(
+    cells = [
+        (
             row.title,
             f"{row.cpu_minutes:.1f}",
-            f"{row.flops / 1e15:.2f}",
+            f"{row.flops / 1e15:.3f}",
             f"{row.bits_per_byte:.4f}",
             f"{row.cpu_minutes / last.cpu_minutes:.0%}",
         )
+        for row in rows
+    ]
+    for line in cells:
+        table.add_row(*line)
     Console().print(table)
+    lines = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *cells]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    marked = f"<!-- training -->\n\n{text}\n\n<!-- end of training -->"
+    PAGE.write_text(_MARKED.sub(lambda _: marked, PAGE.read_text()))
     draw(rows, last)
 
 
