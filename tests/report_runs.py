@@ -66,6 +66,16 @@ class Run:
             for row in self.exact_elbo["ao_arm"]
         ]
 
+    def soften(self, factor=0.3):
+        """Bring the orderings of every block closer together; their mean of p is then exact."""
+        for regime, rows in self.scores.items():
+            for row, exact in zip(rows, self.exact[regime], strict=True):
+                for block, value in zip(row, exact, strict=True):
+                    scaled = [factor * score for score in block]
+                    shift = value - float(mean(probabilities(scaled)).ln())
+                    block[:] = [score + shift for score in scaled]
+        return self
+
     def record(self, num_batches):
         return {
             "versions": {"torch": "2.13"},

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 LAYOUTS = 16
 SIZES = ("like", "lognormal", "one holds 40%")
-NUMBERS = (6, 10, 20, 30, 44, 100)
+NUMBERS = (4, 5, 6, 10, 20, 30, 44, 100)
 CORRELATED = Noise(neighbours=0.35, document=0.05)
 NOISES = {
     "iid": Noise(),

@@ -133,6 +133,7 @@ def test_luck_adds_to_the_error():
     assert got.standard_error == pytest.approx(math.sqrt(0.09 + 0.04 / 3))
     total = 0.09 + 0.04 / 3
     assert got.degrees == pytest.approx(total**2 / (0.09**2 / 20 + (0.04 / 3) ** 2 / 2))
+    assert got.effective_sequences == pytest.approx(10 * 0.09 / total)
     assert math.isnan(widen(value, [math.inf, 0.0]).standard_error)
 
 
@@ -156,7 +157,7 @@ def text_of_banks(num_banks, seed, num_sequences=40, orderings=8):
 
 @pytest.mark.parametrize("num_banks", [1, 8])
 def test_a_bank_does_not_name_a_winner_by_luck(num_banks):
-    """Finding 5: with an ARM that is the model itself a winner was named in 26% of 200 banks."""
+    """With an ARM that is the model itself a winner was named in 26% of 200 banks."""
     named = lucky = 0
     for seed in range(200):
         part = text_of_banks(num_banks, seed)

@@ -102,7 +102,7 @@ def test_the_arm_and_the_counts(run, results):
 
 @pytest.mark.usefixtures("no_figures")
 def test_one_rule_for_the_marks_of_all_columns(tmp_path):
-    """Finding 3: a wrong side within the error was marked in some columns and not in others."""
+    """A wrong side within the error was marked in some columns and not in others."""
     seen = defaultdict(set)
     for seed in range(6):
         run = Run(seed=seed)

@@ -230,7 +230,7 @@ def test_our_numbers_stand_beside_the_papers(results):
     ],
 )
 def test_sampled_columns_stand_beside_the_papers_only_if_drawn_alike(results, protocol, is_alike):
-    """Finding 8: four orderings stood beside the paper's 24, TUBE 1.53 beside 21.55."""
+    """Four orderings stood beside the paper's 24, TUBE 1.53 beside 21.55."""
     settings = EstimatorSettings(tvo_partitions=7)
     told = compare_with_paper("owt", 4, results["regimes"], None, settings, protocol)
     sampled = {"elbo", "tube_split", "cubo", "isvgb"}

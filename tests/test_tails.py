@@ -16,6 +16,7 @@ from scipy.stats import genpareto, t
 from tube_lightning.bounds import elbo_k, tube_loo
 from tube_lightning.measure.heaviness import effective_sample_size, pareto_k, squared_variation
 from tube_lightning.measure.tails import GapTail
+from tube_lightning.regimes import ANY_ORDER, Regime
 from tube_lightning.scores import BlockScores, RegimeScores
 
 INF = math.inf
@@ -33,8 +34,8 @@ def part_of(scores, num_tokens=None, sequences=None, exact=None, **positions):
     )
 
 
-def tail_of(*parts):
-    tail = GapTail()
+def tail_of(*parts, **options):
+    tail = GapTail(**options)
     for part in parts:
         tail.update(part.regimes["ao_arm"], part)
     return tail.compute()
@@ -316,11 +317,20 @@ def test_many_blocks_of_which_few_are_heavy_are_warned_of():
 def test_the_advice_is_what_can_be_done():
     scores = normal_scores(4.0, 5, 1, 16)
     gaps = tube_loo(scores) - elbo_k(scores)
-    for size, possible in ((4, True), (16, True), (17, False)):
-        warning = tail_of(part_of(scores, num_tokens=[[size]] * 5))["warning"]
+    for regime, size, possible in (
+        (ANY_ORDER, 4, True),
+        (ANY_ORDER, 16, True),
+        (ANY_ORDER, 17, False),
+        (Regime(4), 16, False),
+        (Regime(4), 8, True),
+    ):
+        documents = [[[-1, *[0] * (size - 1)]]] * 5  # the first position is given
+        part = part_of(scores, num_tokens=[[size - 1]] * 5, documents=documents)
+        warning = tail_of(part, regime=regime)["warning"]
         assert f"block 0 of sequence {int(gaps.argmax())} makes" in warning
         assert warning.endswith("take more orderings (protocol.num_orderings=) or more text.")
         assert (f"protocol.exact_max_block_size={size}" in warning) is possible
         assert ("exact" in warning) is possible
+    assert "more banks (protocol.num_banks=)" in tail_of(part, of_a_bank=True)["warning"]
     known = tail_of(part_of(scores, exact=torch.zeros(5, 1).double()))["warning"]
     assert "rely on the exact value" in known

@@ -24,13 +24,13 @@ from tube_lightning.bounds import elbo_k
 from tube_lightning.checks import check_whole_number
 from tube_lightning.randomness import RESAMPLES, uniforms
 
-Estimate = Callable[[Tensor], Tensor]
+LogMean = Callable[[Tensor], Tensor]
 """Scores ``[..., orderings]`` to log p."""
 LEAST_ORDERINGS = 8
 """With fewer a sampled choice is never decided: 4 draws of 2 orderings are all the same in 1/8."""
 _LEAST_RESAMPLES = 100
-_ROUNDING = 1e-12
-"""Differences below this share of the values are rounding."""
+_ROUNDING = 1e-6
+"""Differences below so many nats are rounding: networks compute in fp32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Choice:
             return torch.empty(0, 1, dtype=torch.float64)
         return self.scores.detach().cpu().double().sort(dim=-1).values
 
-    def value(self, estimate: "Estimate") -> float:
+    def value(self, estimate: "LogMean") -> float:
         """Return the log-likelihood by an estimate of the sampled blocks, divided by length."""
         return (self.exact_nats + estimate(self.sampled).sum().item()) / self.length
 
@@ -152,7 +152,7 @@ def _second_order(scores: Float64[Tensor, "*batch orderings"]) -> Float64[Tensor
     return share.log() + mean + squares / (number - 1).clamp(min=1) / 2
 
 
-_ESTIMATES: tuple[Estimate, ...] = (elbo_k, _second_order)
+_ESTIMATES: tuple[LogMean, ...] = (elbo_k, _second_order)
 
 
 def _moves(
@@ -188,12 +188,11 @@ def _support(
 ) -> float:
     """Return the least share of resamples with the best choice alone at the top."""
     values = torch.tensor([[c.value(e) for c in choices] for e in _ESTIMATES], dtype=torch.float64)
-    scale = torch.where(values.isfinite(), values, 0.0).abs().max().clamp(min=1)
     values = values[:, None]  # [estimates, 1, choices]
     shares = []
     for drawn in (values + moves, values - moves):
         drawn = torch.where(values == -math.inf, values, drawn)
         others = drawn.index_fill(-1, torch.tensor([best]), -math.inf).amax(dim=-1)
-        alone = drawn[..., best] - others > _ROUNDING * scale
+        alone = drawn[..., best] - others > _ROUNDING / choices[best].length
         shares.append(alone.double().mean(dim=-1).min().item())
     return min(shares)

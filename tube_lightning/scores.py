@@ -118,6 +118,10 @@ class BlockScores:
         return replace(moved, sequences=self.sequences)
 
 
+class OtherLayoutError(ValueError):
+    """Scores of another version."""
+
+
 class ScoreFiles:
     """The parts of a run: ``folder/batch_000012.parquet`` is there if and only if it is whole."""
 
@@ -146,6 +150,8 @@ class ScoreFiles:
         path = self._path(batch)
         try:
             return _read_columns(batch, pq.read_table(path, page_checksum_verification=True))
+        except OtherLayoutError as error:
+            raise OtherLayoutError(f"{path}: {error}") from error
         except (
             pa.ArrowException,
             OSError,
@@ -194,7 +200,8 @@ def _write_columns(batch: int, scores: BlockScores) -> pa.Table:
         columns[_TEXT] = pa.array([text for row in scores.texts for text in row], pa.string())
     for path, tensor in named_tensors({"arms": scores.arms, "regimes": scores.regimes}):
         columns[path] = _write_column(tensor)
-    metadata = {_METADATA_KEY: json.dumps({"batch": batch, "seconds": scores.seconds})}
+    about = {"layout": LAYOUT, "batch": batch, "seconds": scores.seconds}
+    metadata = {_METADATA_KEY: json.dumps(about)}
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
@@ -209,6 +216,11 @@ def _write_column(tensor: Shaped[Tensor, "batch blocks *numbers"]) -> pa.Array:
 def _read_columns(batch: int, table: pa.Table) -> BlockScores:
     """Undo ``_write_columns``."""
     metadata = json.loads(table.schema.metadata[_METADATA_KEY])
+    if (layout := metadata.get("layout")) != LAYOUT:
+        raise OtherLayoutError(
+            f"expected layout {LAYOUT} of scores, got {layout or 'an older one'}, which another "
+            "version of this package wrote; evaluate into another directory"
+        )
     if metadata["batch"] != batch:
         raise ValueError(f"those of batch {metadata['batch']}")
     blocks = int(table[_BLOCK].to_numpy().max()) + 1

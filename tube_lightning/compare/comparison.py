@@ -27,10 +27,8 @@ from tube_lightning.compare.schema import (
 )
 from tube_lightning.compare.sums import RunSums, sum_run
 from tube_lightning.metrics import Measured, perplexity
-from tube_lightning.report import finite, p_value
+from tube_lightning.report import LEVEL, finite, p_value
 
-LEVEL = 0.025
-"""One-sided: the 95% interval of the difference is then on one side of zero."""
 _LUCK = "one bank of orderings cannot tell how lucky it was"
 _NO_ERROR = "the text is too little to tell errors by"
 

@@ -90,13 +90,15 @@ def _mismatch(first: Entrant, other: Entrant) -> float:
 
 
 def _errors(entries: Sequence[ComparedEntry]) -> list[str]:
-    """Say over what errors are, by the first difference that has one."""
+    """Say over what the errors of the differences are."""
+    told: list[str] = []
+    titles = {"documents": "over documents", "sequences": "along the text"}
     for entry in entries[1:]:
         against = entry["against_first"]
-        found = against and (against["at_least"] or against["at_most"])
-        if not found or found["error_method"] == "none":
-            continue
-        degrees = found["degrees_of_freedom"] or 0.0
-        over = "over documents" if found["error_method"] == "documents" else "along the text"
-        return [f"Errors {over}: Student's t with {degrees:.0f} degrees of freedom."]
-    return ["No errors: the text is too little to tell them by."]
+        for found in () if against is None else (against["at_least"], against["at_most"]):
+            if found and (over := titles.get(found["error_method"])):
+                degrees = f"{found['degrees_of_freedom'] or 0.0:.0f}"
+                told.append(f"{over} (Student's t with {degrees} degrees of freedom)")
+    if not told:
+        return ["No errors: the text is too little to tell them by."]
+    return [f"Errors {', '.join(dict.fromkeys(told))}."]

@@ -79,6 +79,13 @@ class TokenSequences:
             digest.update(_little_endian(self.lengths).data)
         return digest.hexdigest()
 
+    @cached_property
+    def documents_sha256(self) -> str | None:
+        """Hash the numbers of the tokens' documents, by which errors go; None where unknown."""
+        if self.documents is None:
+            return None
+        return hashlib.sha256(_little_endian(self.documents.long()).data).hexdigest()
+
 
 def _little_endian(values: Int64[Tensor, "..."]) -> np.ndarray:
     return np.ascontiguousarray(values.cpu().numpy(), dtype="<i8")

@@ -115,7 +115,8 @@ def widen(value: Measured, of_banks: Sequence[float]) -> Measured:
         return value
     total = text + luck
     degrees = total**2 / (text**2 / error.degrees + luck**2 / (number - 1))
-    return value._replace(error=error._replace(standard_error=math.sqrt(total), degrees=degrees))
+    fewer = max(1.0, error.effective_sequences * text / total)
+    return value._replace(error=RateError(math.sqrt(total), degrees, error.method, fewer))
 
 
 def _as_banks(view: RegimeView) -> BankView:

@@ -27,6 +27,7 @@ from tube_lightning.metrics import (
     surrogate_tubes,
 )
 from tube_lightning.protocol import Draws
+from tube_lightning.regimes import Regime
 from tube_lightning.scores import ARM, NOWHERE, BlockScores, RegimeView
 
 
@@ -107,12 +108,12 @@ class RegimeValues:
 class _RunningRegime:
     """The quantities of one regime, and their sums so far."""
 
-    def __init__(self, view: RegimeView, settings: EstimatorSettings) -> None:
+    def __init__(self, name: str, view: RegimeView, settings: EstimatorSettings) -> None:
         self.quantities = RegimeQuantities.of(view, settings)
         self.draws: Draws = "bank" if isinstance(view, BankView) else "fresh"
         self.num_banks = len(view.banks) if isinstance(view, BankView) else 1
         self.ledger = Ledger(self.quantities.all())
-        self.tail = GapTail()
+        self.tail = GapTail(Regime.parse(name), of_a_bank=self.draws == "bank")
 
     def update(self, view: RegimeView, part: BlockScores) -> None:
         """Count some sequences."""
@@ -168,7 +169,7 @@ def measure_regimes(
         views = part.views() if bank is None else bank.views(part, settings)
         for name, view in views.items():
             if name not in running:
-                running[name] = _RunningRegime(view, settings)
+                running[name] = _RunningRegime(name, view, settings)
             running[name].update(view, part)
     if not counts.tokens:
         raise ValueError("scores: expected at least one scored token, got none")

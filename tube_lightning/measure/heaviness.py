@@ -71,8 +71,8 @@ def share_of_first(values: Float64[Tensor, " values"], number: int) -> float | N
         return 1.0
     if not values[0]:
         return None
-    relative = (values / values[0]).tolist()  # their own sum may be too large for a float
-    return math.fsum(relative[:number]) / math.fsum(relative)
+    relative = values / values[0]  # their own sum may be too large for a float
+    return (relative[:number].sum() / relative.sum()).item()
 
 
 def rests_on_few(effective_blocks: float, variation: float) -> bool:

@@ -11,6 +11,9 @@ from torch import Tensor
 from tube_lightning.metrics import Measured, Quantity, TextSums, rate_errors
 from tube_lightning.scores import NOWHERE, BlockScores, RegimeView
 
+_MOST_APART = 64
+"""Parts whose documents are kept apart before they are put together."""
+
 
 class Pieces(NamedTuple):
     """Some sequences or documents: their numbers, in the text's order, and their sums."""
@@ -33,7 +36,7 @@ class Ledger:
     """Sums of quantities over parts of a corpus, and in the end their rates with errors.
 
     Values are in the order of the text whatever the order of the parts, and each total is rounded
-    once: neither batches nor devices matter.
+    once: neither batches nor devices matter to it (errors round document by document).
     """
 
     def __init__(self, quantities: Iterable[Quantity]) -> None:
@@ -50,6 +53,8 @@ class Ledger:
             self._documents = None
         elif self._documents is not None:
             self._documents.append(documents)
+            if len(self._documents) > _MOST_APART:
+                self._documents = [Pieces.join(self._documents)]
 
     def finish(self) -> dict[str, Measured]:
         """Divide the sums, with errors over documents or along the text."""

@@ -16,7 +16,7 @@ from tube_lightning.measure.heaviness import (
     share_of_first,
     squared_variation,
 )
-from tube_lightning.regimes import LARGEST_LATTICE
+from tube_lightning.regimes import ANY_ORDER, Regime
 from tube_lightning.scores import NOWHERE, BlockScores, RegimeScores
 
 FEW_ORDERINGS = 3.0
@@ -82,7 +82,8 @@ class GapTail:
     Three numbers a block are kept. In which order the sequences come does not matter.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, regime: Regime = ANY_ORDER, *, of_a_bank: bool = False) -> None:
+        self.regime, self.of_a_bank = regime, of_a_bank
         self._gaps: list[Float64[Tensor, " blocks"]] = []
         self._orderings: list[Float64[Tensor, " blocks"]] = []
         self._log_ratios: list[Float64[Tensor, " blocks"]] = []
@@ -103,11 +104,21 @@ class GapTail:
         self._gaps.append(gaps)
         self._orderings.append(effective_sample_size(scores))
         self._log_ratios.append(terms.averages()[1])
-        self._num_orderings, self._advice = scores.shape[-1], _advise(regime, part)
+        self._num_orderings, self._advice = scores.shape[-1], self._advise(regime, part)
         if gaps.max() > 0:
             places = there.nonzero()[gaps == gaps.max()].tolist()
             row, block = min(places, key=lambda at: (int(part.sequences[at[0]]), at[1]))
             self._keep_larger(gaps.max().item(), _find_block(part, row, block))
+
+    def _advise(self, regime: RegimeScores, part: BlockScores) -> str:
+        """Say what helps: exact values only where there are any, or blocks are small enough."""
+        exact, size = "", None if part.documents is None else part.documents.shape[-1]
+        if regime.exact is not None:
+            exact = "rely on the exact value, "
+        elif size is not None and size <= self.regime.largest_exact_block:
+            exact = f"take exact values (protocol.exact_max_block_size={size}), "
+        banks = "more banks (protocol.num_banks=), " if self.of_a_bank else ""
+        return f"{exact}take {banks}more orderings (protocol.num_orderings=) or more text"
 
     def _keep_larger(self, gap: float, found: LargestBlock) -> None:
         """Remember a block if its gap is the largest; of equal ones the first of the text."""
@@ -167,16 +178,6 @@ def _find_block(part: BlockScores, row: int, block: int) -> LargestBlock:
         "nats": None,
         "share": 0.0,
     }
-
-
-def _advise(regime: RegimeScores, part: BlockScores) -> str:
-    """Say what helps: exact values only where there are any, or blocks are small enough."""
-    exact, size = "", int(part.num_tokens.max())
-    if regime.exact is not None:
-        exact = "rely on the exact value, "
-    elif size <= LARGEST_LATTICE:
-        exact = f"take exact values (protocol.exact_max_block_size={size}), "
-    return f"{exact}take more orderings (protocol.num_orderings=) or more text"
 
 
 def _warn(tail: Tail, blocks: int, advice: str) -> str | None:

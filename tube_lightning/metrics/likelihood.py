@@ -204,18 +204,17 @@ def _find_bound(bound: str | Callable[..., Any]) -> Callable[..., Any]:
     return ESTIMATORS[bound].with_settings(EstimatorSettings())
 
 
-def corpus_metrics(quantities: Iterable[Quantity], *, over_ranks: bool = True) -> MetricCollection:
+def corpus_metrics(quantities: Iterable[Quantity]) -> MetricCollection:
     """Make one metric a quantity, all updated by (view of a regime, number of tokens).
 
-    Values are over all ranks; ``over_ranks=False`` asks no other, for one that saw all there is.
-    No compute groups: no two bounds have the same states, so looking for equal ones is in vain.
+    Values are over all ranks. No compute groups: no two bounds have the same states, so looking for
+    equal ones is in vain.
     """
     metrics: dict[str, Metric | MetricCollection] = {
         quantity.name: LikelihoodBound(
             quantity.read,
             name=quantity.name,
             compute_with_cache=False,  # a rank out of batches joins every collective
-            sync_on_compute=over_ranks,
         )
         for quantity in quantities
     }

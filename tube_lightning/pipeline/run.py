@@ -196,6 +196,7 @@ def _claim(
         "order": data.order,
         "protocol": plan.identity(),
         "token_sha256": data.text.sha256,
+        "documents_sha256": data.text.documents_sha256,
         "num_bytes": data.text.num_scored_bytes,
         "models": identities,
     }

@@ -11,11 +11,12 @@ from tube_lightning.report.render import (
     tex_text,
 )
 from tube_lightning.report.schema import Estimate, Results
-from tube_lightning.report.verdict import p_value
+from tube_lightning.report.verdict import LEVEL, p_value
 from tube_lightning.report.wording import counted, ppl_text
 from tube_lightning.report.write import write_report
 
 __all__ = [
+    "LEVEL",
     "Estimate",
     "InconsistentBoundsError",
     "Results",

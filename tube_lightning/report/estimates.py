@@ -8,7 +8,7 @@ from tube_lightning.bounds import ESTIMATORS
 from tube_lightning.measure import RegimeValues, difference_name
 from tube_lightning.metrics import ELBO_K, EXACT, Measured, Quantity, perplexity
 from tube_lightning.protocol import Draws
-from tube_lightning.report.schema import Estimate
+from tube_lightning.report.schema import Estimate, Holds
 
 ROUNDING = 1e-9
 """Relative differences below this are no differences."""
@@ -65,9 +65,16 @@ def estimate(
         "effective_sequences": finite(value.error.effective_sequences),
         "side": quantity.side,
         "bound_preserving": quantity.bound_preserving,
+        "holds": _holds(quantity),
         "wrong_side": None if side is None else side.wrong,
         "violated": None if side is None else side.surely,
     }
+
+
+def _holds(quantity: Quantity) -> Holds:
+    if quantity.side is None:
+        return "exactly"
+    return "in expectation, for nats" if quantity.bound_preserving else "not"
 
 
 def _bits_per_byte(value: Measured, num_bytes: int | None) -> float | None:
@@ -80,9 +87,9 @@ def perplexity_bias(regimes: dict[str, RegimeValues], num_blocks: int) -> float 
     """Tell by which share perplexities of bounds may be too high; 0 where it is not worth a word.
 
     Bounds are about nats, and E[exp(-b)] >= exp(-E[b]), by about half the variance of b over
-    orderings. That is at most the squared error of b, or of its difference from the exact value or
-    ELBO_K, of which the text's part is smaller. Told above LARGE_BIAS, and for fewer than
-    FEW_BLOCKS; None where it is unknown.
+    orderings: at most half the squared error of b, or of its difference from the exact value, in
+    which the text has a smaller part. Told above LARGE_BIAS, and for fewer than FEW_BLOCKS; None
+    where it is unknown.
     """
     errors = [
         _least_error(regime, quantity.name)
@@ -101,7 +108,7 @@ def _has_column(name: str, draws: Draws) -> bool:
 
 
 def _least_error(regime: RegimeValues, name: str) -> float | None:
-    names = (name, difference_name(name, EXACT), difference_name(name, ELBO_K))
+    names = (name, difference_name(name, EXACT))
     errors = [regime.values[n].standard_error for n in names if n in regime.values]
     return min(filter(math.isfinite, errors), default=None)
 

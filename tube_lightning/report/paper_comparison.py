@@ -32,7 +32,8 @@ def compare_with_paper(
     if block_size not in theirs.rows:
         return None
     paper = Protocol(bank=True, num_reseeds=1).orderings_of(block_size)
-    drawn_alike = protocol.bank and protocol.orderings_of(block_size) == paper
+    one_bank = protocol.bank and protocol.num_banks == 1
+    drawn_alike = one_bank and protocol.orderings_of(block_size) == paper
     return {
         "table": table,
         "block_size": block_size,

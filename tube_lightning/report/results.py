@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import CorpusCounts, RegimeValues
+from tube_lightning.regimes import Regime
 from tube_lightning.report.estimates import estimate, perplexity_bias, regime_estimates
 from tube_lightning.report.paper_comparison import compare_with_paper
 from tube_lightning.report.schema import SCHEMA_VERSION, Estimate, Results
@@ -35,7 +36,11 @@ def conclude(
         "verdict": verdict.sentence(),
         "comparison": verdict.comparison(),
         "perplexity_bias": perplexity_bias(regimes, counts.blocks),
-        "warnings": [*dict.fromkeys(t["warning"] for t in tails.values() if t["warning"])],
+        "warnings": [
+            f"{Regime.parse(name).title}: {tail['warning']}"
+            for name, tail in tails.items()
+            if tail["warning"]
+        ],
         "regimes": estimates,
         "arm": arms.get(ARM),
         "arm_ft": arms.get(ARM_FT),

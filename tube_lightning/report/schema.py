@@ -15,6 +15,8 @@ from tube_lightning.metrics import Method
 
 SCHEMA_VERSION = 3
 Winner = Literal["arm", "model"]
+Holds = Literal["exactly", "in expectation, for nats", "not"]
+"""What is promised of a value, and in which unit."""
 
 
 class Estimate(TypedDict):
@@ -41,6 +43,8 @@ class Estimate(TypedDict):
     """the side of log p(x) that it bounds: an upper bound of log p is a lower one of perplexity"""
     bound_preserving: bool
     """whether its expectation keeps to that side with finitely many orderings"""
+    holds: Holds
+    """what is promised: of a bound, that the expectation of its nats_per_token keeps to its side"""
     wrong_side: bool | None
     """whether it is on the wrong side of the regime's exact value (ELBO_K where there is none)"""
     violated: bool | None
@@ -65,7 +69,7 @@ class Counts(TypedDict):
     batches: int
     """part files"""
     orderings: int
-    """sampled orderings that the estimators used"""
+    """sampled orderings of a block (of each bank, if there are several) that estimators used"""
 
 
 class Seconds(TypedDict):
@@ -113,7 +117,8 @@ class Comparison(TypedDict):
     winner: Winner | None
     """null if not distinguishable, or nothing can be told"""
     by: str
-    """the quantity that decides: exact, or the end of the bracket that is nearer to the ARM"""
+    """the quantity that is compared with the ARM: exact, ELBO_K if the block model wins, else TUBE
+    (ELBO_K without it)"""
     nats_per_token: float | None
     """log p - log p_ARM by that quantity"""
     ci95: list[float] | None

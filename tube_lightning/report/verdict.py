@@ -8,10 +8,13 @@ from tube_lightning.bounds import ESTIMATORS, headline_bound
 from tube_lightning.measure import CorpusCounts, RegimeValues, difference_name
 from tube_lightning.metrics import ELBO_K, EXACT, Measured, t95
 from tube_lightning.regimes import ANY_ORDER, Regime, headline
+from tube_lightning.report.estimates import finite
 from tube_lightning.report.schema import Comparison, Winner
 from tube_lightning.report.wording import counted, ppl_text
 from tube_lightning.scores import ARM
 
+LEVEL = 0.025
+"""One-sided: the 95% interval of a difference is then on one side of zero."""
 FEW_DOCUMENTS = 20
 """Fewer independent documents than this leave the error itself uncertain, and it is said."""
 
@@ -47,6 +50,12 @@ class Verdict:
         regime = self.regime
         return regime.draws == "bank" and regime.num_banks < 2 and EXACT not in regime.values
 
+    @property
+    def rests_on_few(self) -> bool:
+        """Tell whether the lower end of the perplexity is TUBE, and TUBE is not to be trusted."""
+        tail = self.regime.tail
+        return self.low != EXACT and tail is not None and tail["warning"] is not None
+
     def difference(self, name: str) -> Measured | None:
         """Return log p - log p_ARM by one quantity, with its paired error."""
         return self.regime.values.get(difference_name(name, ARM))
@@ -62,10 +71,9 @@ class Verdict:
         """Name who is better: its 95% interval of the difference is on its side of zero."""
         if self.depends_on_luck:
             return None
-        for name, p_value in self.p_values.items():
-            if p_value < 0.025:
-                return name
-        return None
+        if self.p_values["arm"] < LEVEL and not self.rests_on_few:
+            return "arm"
+        return "model" if self.p_values["model"] < LEVEL else None
 
     @property
     def is_known(self) -> bool:
@@ -76,8 +84,9 @@ class Verdict:
         """Describe the test for ``results.json``; None without an ARM."""
         if ARM not in self.regime.values:
             return None
-        decisive = self.high if self.winner == "model" else self.low
-        difference = self.difference(decisive) or self.difference(self.high)
+        by_high = self.winner == "model" or self.low not in self.regime.values
+        decisive = self.high if by_high else self.low
+        difference = self.difference(decisive)
         nats = math.nan if difference is None else difference.nats_per_token
         margin = math.nan if difference is None else difference.margin
         known = math.isfinite(nats) and math.isfinite(margin)
@@ -85,10 +94,10 @@ class Verdict:
             "regime": self.regime_name,
             "winner": self.winner,
             "by": decisive,
-            "nats_per_token": nats if math.isfinite(nats) else None,
+            "nats_per_token": finite(nats),
             "ci95": [nats - margin, nats + margin] if known else None,
-            "p_arm_is_better": _number(self.p_values["arm"]),
-            "p_model_is_better": _number(self.p_values["model"]),
+            "p_arm_is_better": finite(self.p_values["arm"]),
+            "p_model_is_better": finite(self.p_values["model"]),
         }
 
     # The sentence
@@ -119,6 +128,8 @@ class Verdict:
             return f"No winner: {self._text()} cannot tell how far chance goes; {values}."
         if self.depends_on_luck:
             return f"No winner: {_LUCK}; {values}."
+        if self.rests_on_few and self.p_values["arm"] < LEVEL:
+            return f"No winner: {_FEW}; {values}."
         if self.low == EXACT:
             values += f" {self._margin(EXACT)}"
         return f"Not distinguishable: {values}; {self._why_not()}."
@@ -171,9 +182,11 @@ class Verdict:
         return f"(difference {told} +- {ppl_text(error, scale=arm)}{self._over(difference)})"
 
     def _over(self, difference: Measured) -> str:
+        banks, worth = self.regime.num_banks, difference.error.degrees + 1
+        if banks > 1:
+            return f" over {self._text()} and {banks} banks"
         if difference.error.method != "documents":
             return f" along {counted(self.counts.sequences, 'sequence')}"
-        worth = difference.error.degrees + 1
         if worth >= FEW_DOCUMENTS:
             return f" over {self._text()}"
         return f" over {self._text()}, worth {worth:.0f} of one size: few"
@@ -181,6 +194,7 @@ class Verdict:
 
 _NO_ARM = "there is no ARM to compare it with."
 _LUCK = "one bank of orderings cannot tell how lucky it was (protocol.num_banks, exact values can)"
+_FEW = "TUBE rests on too few blocks to be trusted (see the warning)"
 
 
 def p_value(difference: Measured | None, sign: int) -> float:
@@ -189,7 +203,3 @@ def p_value(difference: Measured | None, sign: int) -> float:
         return math.nan
     nats = sign * difference.nats_per_token
     return float(nats < 0) if math.isinf(nats) else difference.error.one_sided_p(nats)
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
