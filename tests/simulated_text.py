@@ -44,6 +44,8 @@ def document_sizes(kind, num_documents, windows, rng):
     if kind == "one holds 40%":
         largest = rng.integers(num_documents)
         sizes[largest] = (sizes.sum() - sizes[largest]) * 2 / 3
+    if kind == "two hold 30% each":
+        sizes[:2] = sizes[2:].sum() * 0.75
     tokens = sizes / sizes.sum() * num_documents * windows * LENGTH
     return np.maximum(np.round(tokens), 4).astype(int)
 

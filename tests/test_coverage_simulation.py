@@ -127,3 +127,11 @@ def test_limits_that_are_known(record_property, noise, number, windows, known, l
     """Skewed nats, and few long documents that are unknown: the level is lost, by so much."""
     outcome = simulate(8, of_documents("like", number, windows), noise, known=known)
     assert low <= shown(record_property, outcome) <= high
+
+
+@pytest.mark.parametrize("document", [0.05, 0.2, 0.6])
+def test_two_documents_that_hold_most(record_property, document):
+    """Where documents differ much, two large ones are too few to show it: up to 8%."""
+    noise = Noise(neighbours=0.35, document=document)
+    outcome = simulate(9, of_documents("two hold 30% each", 20), noise)
+    assert shown(record_property, outcome) <= (0.06 if document < 0.1 else 0.08)

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -181,6 +182,18 @@ def test_a_better_model_wins_with_several_banks():
     verdict = Verdict.of(*measure_regimes([part], EstimatorSettings(), bank))
     assert verdict.winner == "model"
     assert "ELBO_K of 8 banks" in verdict.sentence()
+    assert "over 40 documents and 8 banks" in verdict.sentence()
+
+
+def test_tube_of_banks_does_not_make_the_arm_win():
+    """It bounds the mean of p over the orderings of a bank, not p itself."""
+    part = text_of_banks(8, seed=0)
+    part = replace(part, arms={"arm": part.arms["arm"] + 3})
+    bank = Bank(seed=1, num_reseeds=2, num_banks=8)
+    verdict = Verdict.of(*measure_regimes([part], EstimatorSettings(), bank))
+    assert verdict.p_values["arm"] < 0.025
+    assert verdict.winner is None
+    assert "TUBE of banks bounds the banks' mean, not the model" in verdict.sentence()
 
 
 def test_means_over_banks_are_those_of_single_banks():

@@ -25,7 +25,7 @@ def run():
 @pytest.mark.parametrize(
     ("shift", "exact", "winner", "start", "reason"),
     [
-        (2.0, True, "arm", "The ARM wins: its perplexity", "exactly (difference"),
+        (2.0, True, "arm", "The ARM wins: its perplexity", "nats per token apart over"),
         (-2.0, True, "model", "The any-order model wins: its", "exactly, below the ARM's"),
         (
             0.07,
@@ -80,10 +80,10 @@ def test_the_margin_of_a_verdict_is_that_of_paired_differences(run, tmp_path):
     assert error < values["exact"].standard_error / 2  # shared sequences cancel
 
 
-def test_the_margin_in_the_verdict_is_that_of_a_difference_of_perplexities(tmp_path):
-    """Against the jackknife over sequences, on perplexities that are far apart."""
+def test_the_margin_in_the_verdict_is_what_is_tested(tmp_path):
+    """Against the jackknife over documents, by leaving each out."""
     run = Run(sequences=200, arm_shift=1.5)
-    sentence = verdict_of(run, tmp_path).sentence()
+    verdict = verdict_of(run, tmp_path)
 
     def difference(left_out=None):
         kept = [i for i in run.ids if i != left_out]
@@ -92,11 +92,13 @@ def test_the_margin_in_the_verdict_is_that_of_a_difference_of_perplexities(tmp_p
             sum(v for i in kept for v, n in zip(rows[i], run.tokens[i], strict=True) if n)
             for rows in (run.exact["ao_arm"], run.arm)
         )
-        return math.exp(-ours / tokens) - math.exp(-arm / tokens)
+        return (arm - ours) / tokens
 
     without = [difference(i) for i in run.ids]
     error = statistics.pstdev(without) * math.sqrt(len(without) - 1)
-    found = re.search(r"\(difference (\S+) \+- (\S+) over 200 documents\)", sentence)
+    found = re.search(
+        r"\((\S+) \+- (\S+) nats per token apart over 200 documents\)", verdict.sentence()
+    )
     assert float(found[1]) == pytest.approx(difference(), abs=1e-4)
     assert float(found[2]) == pytest.approx(1.972 * error, rel=0.02)
 
@@ -138,7 +140,8 @@ def test_one_sequence_has_values_and_no_errors(tmp_path):
     assert results["verdict"].startswith("No winner: 1 document cannot tell how far chance goes;")
     assert results["comparison"]["winner"] is None
     assert (
-        "No intervals: 1 sequence of 1 document are too few" in (tmp_path / "table.md").read_text()
+        "No intervals: errors cannot be told from 1 sequence of 1 document"
+        in (tmp_path / "table.md").read_text()
     )
 
 
@@ -146,9 +149,10 @@ def test_one_sequence_has_values_and_no_errors(tmp_path):
     ("sequences", "documents", "words"),
     [
         (30, 1, "over 30 documents)"),
-        (12, 1, "over 12 documents, worth 12 of one size: few)"),
-        (30, 5, "over 6 documents, worth 6 of one size: few)"),
+        (12, 1, "over only 12 documents, with the information of 12 of one size)"),
+        (30, 5, "over only 6 documents, with the information of 6 of one size)"),
         (30, 0, "along 30 sequences)"),
+        (30, 30, "along 30 sequences of one document)"),
         (2, 1, "No winner: 2 documents cannot tell"),
         (12, 0, "No winner: 12 sequences cannot tell"),
         (12, 12, "No winner: 1 document cannot tell"),

@@ -53,6 +53,8 @@ class Choice:
         if not 0 < self.length < math.inf:
             raise ValueError(f"length: expected a finite number above 0, got {self.length}")
         if self.scores is not None:
+            if not isinstance(self.scores, Tensor):
+                raise ValueError(f"scores: expected a tensor, got {type(self.scores).__name__}")
             if self.scores.ndim != 2:
                 shape = tuple(self.scores.shape)
                 raise ValueError(f"scores: expected [blocks, orderings], got shape {shape}")
@@ -131,6 +133,11 @@ def decide(
 
 
 def _check_settings(choices: Sequence[Choice], confidence: float, num_resamples: int) -> None:
+    for choice in choices:
+        if not isinstance(choice, Choice):
+            raise ValueError(
+                f"choices: expected Choice(exact_nats=..., scores=...), got {choice!r}"
+            )
     if len(choices) < 2:
         raise ValueError(f"choices: expected at least 2, got {len(choices)}")
     if not 0.5 < confidence <= 1:

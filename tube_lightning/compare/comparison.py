@@ -31,6 +31,7 @@ from tube_lightning.report import LEVEL, finite, p_value
 
 _LUCK = "one bank of orderings cannot tell how lucky it was"
 _NO_ERROR = "the text is too little to tell errors by"
+_OTHER_PARTS = "not all of the text was scored, and by other tokens other parts of it"
 
 
 def compare_runs(names: Sequence[str], regime: str | None = None) -> RunComparison:
@@ -132,6 +133,8 @@ def _judge(ours: Entrant, first: Entrant, per_byte: bool) -> AgainstFirst:
     reason = None
     if ours.depends_on_luck or first.depends_on_luck:
         word, reason = "not judged", _LUCK
+    elif per_byte and not all(run.is_whole for run in (*ours.runs, *first.runs)):
+        word, reason = "not judged", _OTHER_PARTS
     elif math.isnan(p_better) and math.isnan(p_worse):
         word, reason = "not judged", _NO_ERROR
     elif p_better < LEVEL:

@@ -73,9 +73,9 @@ def _scored_text(
 
 def _part_of_text(run: ComparedRun) -> str:
     """Say how many sequences a run scored where its text has more; else nothing."""
-    scored, whole = len(run.parts.sequences()), run.record.data.get("num_sequences")
-    if not isinstance(whole, int) or scored >= whole:
+    if run.is_whole:
         return ""
+    scored, whole = len(run.parts.sequences()), run.record.data["num_sequences"]
     return f"{scored:,} of {counted(whole, 'sequence')} ({run.label})"
 
 

@@ -26,6 +26,12 @@ class ComparedRun:
     record: RunRecord
     parts: RunParts
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether all sequences of its text were scored."""
+        whole = self.record.data.get("num_sequences")
+        return not isinstance(whole, int) or len(self.parts.sequences()) >= whole
+
 
 def open_runs(names: Sequence[str], regime: str | None = None) -> list[ComparedRun]:
     """Open runs by DIR or DIR:REGIME; ``regime`` stands where a name has none."""

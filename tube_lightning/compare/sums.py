@@ -11,7 +11,6 @@ from tube_lightning.bounds import headline_bound
 from tube_lightning.compare.runs import ComparedRun
 from tube_lightning.measure import Bank, Pieces, RegimeQuantities, counted_values, sum_pieces
 from tube_lightning.metrics import ELBO_K, EXACT, Quantity, TextSums
-from tube_lightning.protocol import Draws
 from tube_lightning.records import map_tensors
 from tube_lightning.scores import BlockScores, RegimeView
 
@@ -37,10 +36,11 @@ class RunSums:
 
     @property
     def upper(self) -> str | None:
-        """The quantity that log p is at most; None if there are too few orderings for one."""
-        draws: Draws = "bank" if self.one_bank or self.of_banks else "fresh"
-        name = EXACT if EXACT in self.names else headline_bound("upper", draws).name
-        return name if name in self.names else None
+        """The quantity that log p is at most; None with too few orderings, and of a bank's mean."""
+        if EXACT in self.names:
+            return EXACT
+        name = headline_bound("upper", "fresh").name
+        return name if name in self.names and not (self.one_bank or self.of_banks) else None
 
     def keep_documents(self, numbers: Int64[Tensor, " documents"]) -> "RunSums":
         """Keep some documents, and let them stand for the sequences: each is a piece of text."""

@@ -65,7 +65,7 @@ def conclude(
         if record.paper_table
         else None,
         "estimators": dict(settings),
-        "protocol": asdict(record.protocol),
+        "protocol": asdict(protocol),
         "model": dict(record.model),
         "data": dict(record.data),
         "seconds": {"scoring": counts.seconds, "report": 0.0},

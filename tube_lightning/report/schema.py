@@ -15,7 +15,12 @@ from tube_lightning.metrics import Method
 
 SCHEMA_VERSION = 3
 Winner = Literal["arm", "model"]
-Holds = Literal["exactly", "in expectation, for nats", "not"]
+Holds = Literal[
+    "exactly",
+    "in expectation, for nats",
+    "in expectation, for nats of the bank's mean",
+    "not",
+]
 """What is promised of a value, and in which unit."""
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from tube_lightning.bounds import ESTIMATORS, headline_bound
 from tube_lightning.measure import CorpusCounts, RegimeValues, difference_name
-from tube_lightning.metrics import ELBO_K, EXACT, Measured, t95
+from tube_lightning.metrics import ELBO_K, EXACT, Measured
 from tube_lightning.regimes import ANY_ORDER, Regime, headline
 from tube_lightning.report.estimates import finite
 from tube_lightning.report.schema import Comparison, Winner
@@ -51,10 +51,16 @@ class Verdict:
         return regime.draws == "bank" and regime.num_banks < 2 and EXACT not in regime.values
 
     @property
-    def rests_on_few(self) -> bool:
-        """Tell whether the lower end of the perplexity is TUBE, and TUBE is not to be trusted."""
+    def doubts_tube(self) -> str:
+        """Say why TUBE, where it is the lower end of the perplexity, cannot make the ARM win."""
         tail = self.regime.tail
-        return self.low != EXACT and tail is not None and tail["warning"] is not None
+        if self.low == EXACT:
+            return ""
+        if self.regime.draws == "bank":
+            return "TUBE of banks bounds the banks' mean, not the model"
+        if tail is not None and tail["warning"] is not None:
+            return "TUBE rests on too few blocks to be trusted (see the warning)"
+        return ""
 
     def difference(self, name: str) -> Measured | None:
         """Return log p - log p_ARM by one quantity, with its paired error."""
@@ -71,7 +77,7 @@ class Verdict:
         """Name who is better: its 95% interval of the difference is on its side of zero."""
         if self.depends_on_luck:
             return None
-        if self.p_values["arm"] < LEVEL and not self.rests_on_few:
+        if self.p_values["arm"] < LEVEL and not self.doubts_tube:
             return "arm"
         return "model" if self.p_values["model"] < LEVEL else None
 
@@ -128,8 +134,8 @@ class Verdict:
             return f"No winner: {self._text()} cannot tell how far chance goes; {values}."
         if self.depends_on_luck:
             return f"No winner: {_LUCK}; {values}."
-        if self.rests_on_few and self.p_values["arm"] < LEVEL:
-            return f"No winner: {_FEW}; {values}."
+        if self.doubts_tube and self.p_values["arm"] < LEVEL:
+            return f"No winner: {self.doubts_tube}; {values}."
         if self.low == EXACT:
             values += f" {self._margin(EXACT)}"
         return f"Not distinguishable: {values}; {self._why_not()}."
@@ -165,36 +171,29 @@ class Verdict:
         return counted(self.counts.documents, "document")
 
     def _margin(self, name: str) -> str:
-        """Write the difference of perplexities with its 95% margin, and over what.
-
-        The delta method: p - q of p = exp(-a) and q = exp(-b) has the variance of q b - p a.
-        """
-        ours, arm = self.regime.ppl(name), self.regime.ppl(ARM)
-        told, difference = ppl_text(abs(ours - arm), scale=arm), self.difference(name)
-        if difference is None or not math.isfinite(difference.margin):
-            return f"(difference {told})"
-        a, b = (self.regime.values[n].standard_error for n in (name, ARM))
-        between = difference.standard_error
-        covariance = (a**2 + b**2 - between**2) / 2
-        variance = (ours * a) ** 2 + (arm * b) ** 2 - 2 * ours * arm * covariance
-        least = min(ours, arm) * between  # of like perplexities; rounding must not go below
-        error = t95(difference.error.degrees) * math.sqrt(max(variance, least**2))
-        return f"(difference {told} +- {ppl_text(error, scale=arm)}{self._over(difference)})"
+        """Write the difference in nats per token, which is what is tested, with its 95% margin."""
+        difference = self.difference(name)
+        if difference is None or not math.isfinite(difference.nats_per_token):
+            return "(infinitely far)"
+        told = f"{abs(difference.nats_per_token):.4f}"
+        if math.isfinite(difference.margin):
+            told += f" +- {difference.margin:.4f}"
+        return f"({told} nats per token apart{self._over(difference)})"
 
     def _over(self, difference: Measured) -> str:
         banks, worth = self.regime.num_banks, difference.error.degrees + 1
         if banks > 1:
             return f" over {self._text()} and {banks} banks"
         if difference.error.method != "documents":
-            return f" along {counted(self.counts.sequences, 'sequence')}"
+            of_one = " of one document" if self.counts.documents == 1 else ""
+            return f" along {counted(self.counts.sequences, 'sequence')}{of_one}"
         if worth >= FEW_DOCUMENTS:
             return f" over {self._text()}"
-        return f" over {self._text()}, worth {worth:.0f} of one size: few"
+        return f" over only {self._text()}, with the information of {worth:.0f} of one size"
 
 
 _NO_ARM = "there is no ARM to compare it with."
 _LUCK = "one bank of orderings cannot tell how lucky it was (protocol.num_banks, exact values can)"
-_FEW = "TUBE rests on too few blocks to be trusted (see the warning)"
 
 
 def p_value(difference: Measured | None, sign: int) -> float:

@@ -76,7 +76,7 @@ def _marks(results: Results) -> list[str]:
     reference = "the wrong side of the exact value, or of ELBO_K where there is none"
     told = {
         "!": f"! on {reference}, and so is the 95% interval of the paired difference.",
-        "~": f"~ on {reference}, within the error of the difference.",
+        "~": f"~ on {reference}, but not beyond the error of the difference, if that is known.",
     }
     cells = [cell for row in table_rows(results) for cell in row.cells if cell is not None]
     return [text for mark, text in told.items() if any(cell.mark == mark for cell in cells)]
@@ -95,13 +95,15 @@ def _errors(results: Results) -> list[str]:
                 f"{degrees:.0f} degrees); {sequences} are worth {worth:.0f} independent ones."
             ]
         case "sequences":
-            worth = value["effective_sequences"] or 0.0
+            degrees, worth = value["degrees_of_freedom"] or 0.0, value["effective_sequences"] or 0.0
+            one = " of one document" if documents == 1 else ""
             return [
-                f"95% intervals along the text: {sequences} are worth {worth:.0f} independent ones."
+                f"95% intervals along the text{one} (Student's t with {degrees:.0f} degrees); "
+                f"{sequences} are worth {worth:.0f} independent ones."
             ]
         case _:
             known = "" if documents is None else f" of {counted(documents, 'document')}"
-            return [f"No intervals: {sequences}{known} are too few to tell errors by."]
+            return [f"No intervals: errors cannot be told from {sequences}{known}."]
 
 
 def _bits_per_byte(results: Results) -> list[str]:
