@@ -108,7 +108,7 @@ def decide(
     both e: log-mean-exp, and mean + variance / 2, which is log p for Gaussian scores.
 
     Guarantee: none at finite K. Measured at 0.95 (``benchmarks.decisions``): of the decided at most
-    5% were wrong, except beside an exact choice for scores of 3 nats standard deviation (11% at
+    5% were wrong, except beside an exact choice for scores of 3 nats standard deviation (10% at
     K = 8, 6% at 16, 1% at 32). Among near ties about half of whatever is decided is wrong: 3 to 5%
     of those questions, up to 8% with such tails at K = 8. An ordering that holds much of p and was
     not drawn is in no resample: near ties of such scores were wrong in up to 20%.
