@@ -16,9 +16,9 @@ from tube_lightning.regimes import Regime
 from tube_lightning.report import (
     counted,
     fit_width,
+    latex_table,
     markdown_table,
     markdown_text,
-    one_line,
     ppl_text,
     tex_text,
 )
@@ -70,23 +70,12 @@ def latex(comparison: RunComparison, command: str) -> str:
     """Write the table for a document that loads booktabs."""
     titles = header(comparison)
     told = " ".join([caption(comparison), *comparison["notes"]])
-    lines = [
-        f"% {one_line(command)}",
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        r"\small",
-        f"\\caption{{{tex_text(told)}}}",
-        r"\begin{tabular}{ll" + "r" * (len(titles) - 3) + "l}",
-        r"\toprule",
+    body = [
         " & ".join(map(tex_text, titles)) + r" \\",
         r"\midrule",
         *(" & ".join(map(_tex_cell, row)) + r" \\" for row in rows(comparison)),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+    return latex_table(command, told, "ll" + "r" * (len(titles) - 3) + "l", body)
 
 
 def show(comparison: RunComparison, console: Console | None = None) -> None:

@@ -5,9 +5,9 @@ from tube_lightning.report.paper_tables import check_paper_table
 from tube_lightning.report.render import (
     canvas,
     fit_width,
+    latex_table,
     markdown_table,
     markdown_text,
-    one_line,
     tex_text,
 )
 from tube_lightning.report.schema import Estimate, Results
@@ -25,9 +25,9 @@ __all__ = [
     "counted",
     "finite",
     "fit_width",
+    "latex_table",
     "markdown_table",
     "markdown_text",
-    "one_line",
     "p_value",
     "ppl_text",
     "tex_text",

@@ -1,5 +1,7 @@
 """The table as LaTeX, for a document that loads booktabs."""
 
+from collections.abc import Sequence
+
 from tube_lightning.report.render.captions import caption, legend
 from tube_lightning.report.render.rows import Cell, columns, table_rows
 from tube_lightning.report.schema import Results
@@ -21,15 +23,7 @@ def latex(results: Results, command: str) -> str:
     titles = [tex_text(column.title) for column in columns(results)]
     num_biased = sum(column.is_biased for column in columns(results))
     head = " & ".join([r"\textbf{Regime}", *titles, r"$|$TUBE $-$ ARM$|$"])
-    lines = [
-        f"% {one_line(command)}",
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        r"\small",
-        f"\\caption{{{tex_text(caption(results) + ' ' + ' '.join(legend(results)))}}}",
-        r"\begin{tabular}{l" + "r" * (len(titles) + 1) + "}",
-        r"\toprule",
+    body = [
         rf" & \multicolumn{{{num_biased}}}{{c}}{{biased}} & "
         + " & ".join([""] * (len(titles) - num_biased + 1))
         + r" \\",
@@ -40,11 +34,28 @@ def latex(results: Results, command: str) -> str:
             " & ".join([row.title, *(_tex_cell(cell) for cell in row.cells)]) + r" \\"
             for row in table_rows(results)
         ),
+    ]
+    told = [results["verdict"], *(f"Warning: {warning}" for warning in results["warnings"])]
+    text = " ".join([caption(results), *legend(results)])
+    alignment = "l" + "r" * (len(titles) + 1)
+    return latex_table(command, text, alignment, body) + "".join(f"% {one_line(t)}\n" for t in told)
+
+
+def latex_table(command: str, told: str, alignment: str, body: Sequence[str]) -> str:
+    """Put rows, with the rules between them, into a table that names the command it is from."""
+    lines = [
+        f"% {one_line(command)}",
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        r"\small",
+        f"\\caption{{{tex_text(told)}}}",
+        rf"\begin{{tabular}}{{{alignment}}}",
+        r"\toprule",
+        *body,
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
-        f"% {one_line(results['verdict'])}",
-        *(f"% Warning: {one_line(warning)}" for warning in results["warnings"]),
     ]
     return "\n".join(lines) + "\n"
 
