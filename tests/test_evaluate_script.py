@@ -121,6 +121,27 @@ def test_fewer_batches_than_processes(folder, options, whole):
     assert values(folder / "few_3") == values(folder / "few_1") != values(whole[0])
 
 
+def test_more_batches_only_add(monkeypatch, folder, options, whole):
+    """A run of some batches, spread over the text, goes on to all of it in its directory."""
+    first = results_of_batches(monkeypatch, folder, options, 2)
+    times = parts(folder / "growing")
+    assert len(times) == 2
+    assert first["counts"]["sequences"] == 2 * BATCH_SIZE
+    results_of_batches(monkeypatch, folder, options, "null")
+    later = parts(folder / "growing")
+    assert len(later) == len(parts(whole[0]))
+    assert {name: later[name] for name in times} == times  # not scored again
+    assert values(folder / "growing") == values(whole[0])
+    again = results_of_batches(monkeypatch, folder, options, 2)
+    for key in ("regimes", "arm", "counts"):
+        assert dict(finite(again[key])) == dict(finite(first[key]))
+
+
+def results_of_batches(monkeypatch, folder, options, number):
+    run_here(monkeypatch, folder, *options, "output_dir=growing", f"num_batches={number}")
+    return results(folder / "growing")
+
+
 @pytest.mark.parametrize("batch_size", [1, pytest.param(3, marks=pytest.mark.slow), 8])
 def test_other_batch_sizes_agree(monkeypatch, folder, options, whole, batch_size):
     name = f"batch_{batch_size}"
