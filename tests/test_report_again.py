@@ -53,6 +53,19 @@ def test_fresh_orderings_bound_the_likelihood(tmp_path):
     assert "in expectation (TUBE) (" in sentence
 
 
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("exact", [True, False])
+def test_nats_stand_with_the_signs_of_a_likelihood(tmp_path, exact):
+    """What is at least so large a perplexity is at most so large a likelihood."""
+    results = write_report(Run().write(tmp_path, exact=exact), show=False)
+    nats = {name: e["nats_per_token"] for name, e in results["regimes"]["ao_arm"].items()}
+    told = f"<= {nats['tube']:.4f} and >= {nats['elbo_k']:.4f}"
+    if exact:
+        told = f"= {nats['exact']:.4f}"
+    arm = results["arm"]["nats_per_token"]
+    assert f"Nats per token: {arm:.4f} (ARM), {told} (AO-ARM); 37 tokens." in legend(results)
+
+
 def test_an_estimator_that_is_not_there_is_explained(tmp_path):
     Run().write(tmp_path, estimators={"cubo_beta": 2.0, "tvo_partitions": 7, "isvgb_pairs": 3})
     results = write_report(tmp_path, show=False)

@@ -1,4 +1,6 @@
-"""The sentences around the table: what it shows, what its signs mean, and bits per byte."""
+"""The sentences around the table: what it shows, what its signs mean, nats and bits per byte."""
+
+from collections.abc import Callable
 
 from tube_lightning.bounds import Estimator, EstimatorSettings, headline_bound
 from tube_lightning.metrics import EXACT
@@ -45,7 +47,7 @@ def legend(results: Results) -> list[str]:
         divisor = estimator.divisor(settings)
         if divisor > 1 and not any(estimator.name in estimates for estimates in regimes):
             lines.append(f"{estimator.title} needs a multiple of {divisor} orderings.")
-    return [*lines, *_marks(results), *_errors(results), *_bits_per_byte(results)]
+    return [*lines, *_marks(results), *_errors(results), *_rates(results)]
 
 
 def _holding(results: Results) -> str:
@@ -106,29 +108,43 @@ def _errors(results: Results) -> list[str]:
             return [f"No intervals: errors cannot be told from {sequences}{known}."]
 
 
-def _bits_per_byte(results: Results) -> list[str]:
-    """Write the ARM and the regime that a summary is about, with the signs of the table."""
+def _rates(results: Results) -> list[str]:
+    """Write nats per token, for which bounds hold, and bits per byte where bytes are known."""
     num_tokens, num_bytes = results["counts"]["tokens"], results["counts"]["bytes"]
-    if not num_bytes:
-        return []
+    lines = [("Nats per token", _tell(results, _nats_text), f"{num_tokens:,} tokens")]
+    if num_bytes:
+        sizes = f"{counted(num_tokens, 'token')} of {counted(num_bytes, 'byte')}"
+        lines.append(("Bits per byte", _tell(results, _bits_text), sizes))
+    return [f"{title}: {values}; {sizes}." for title, values, sizes in lines if values]
+
+
+def _tell(results: Results, text: Callable[[Estimate, Relation], str]) -> str:
+    """Write the ARM and the regime that a summary is about, with the signs of the table."""
     name, arm = headline(results["regimes"]), results["arm"]
     estimates, cells = results["regimes"][name], regime_cells(name, results)
     ends = [headline_bound(side, draws_of(results)).name for side in ("upper", "lower")]
     known = {
-        "ARM": [] if arm is None else [_bits_text(arm)],
+        "ARM": [] if arm is None else [text(arm, "")],
         Regime.parse(name).title: [
-            _bits_text(estimates[end], cells[end].relation)
+            text(estimates[end], cells[end].relation)
             for end in ([EXACT] if EXACT in cells else ends)
             if end in cells
         ],
     }
     told = {who: " and ".join(dict.fromkeys(filter(None, texts))) for who, texts in known.items()}
-    values = ", ".join(f"{text} ({who})" for who, text in told.items() if text)
-    sizes = f"{counted(num_tokens, 'token')} of {counted(num_bytes, 'byte')}"
-    return [f"Bits per byte: {values}; {sizes}."] if values else []
+    return ", ".join(f"{values} ({who})" for who, values in told.items() if values)
 
 
-def _bits_text(estimate: Estimate, relation: Relation = "") -> str:
+_OF_LIKELIHOOD: dict[Relation, Relation] = {">=": "<=", "<=": ">=", "=": "=", "": ""}
+"""What is at least so large a perplexity is at most so large a likelihood."""
+
+
+def _nats_text(estimate: Estimate, relation: Relation) -> str:
+    nats = estimate["nats_per_token"]
+    return "" if nats is None else f"{_OF_LIKELIHOOD[relation]} {nats:.4f}".strip()
+
+
+def _bits_text(estimate: Estimate, relation: Relation) -> str:
     bits = estimate["bits_per_byte"]
     return "" if bits is None else f"{relation} {bits:.4f}".strip()
 
