@@ -294,7 +294,7 @@ def draw(rows: list[Row], last: Row) -> None:
     axes.set_xlabel("CPU minutes of one thread, those of what it started from included")
     axes.set_ylabel("bits per byte")
     axes.set_ylim(top=min(3.0, 0.05 + max(row.bits_per_byte for row in rows)))
-    axes.legend(frameon=False, fontsize=9)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9)
     save_figure(figure, FIGURE_FILE.parent, FIGURE_FILE.stem)
 
 
