@@ -183,6 +183,12 @@ def test_other_tokens_of_the_same_text_are_compared_per_byte(tmp_path):
     assert any("divided by its own bytes" in note for note in found["notes"])
     assert any("Scored were 12 of 40 sequences (two)" in note for note in found["notes"])
     assert any("scored by only one of two runs" in note for note in found["notes"])
+    told = found["entries"][1]["against_first"]  # parts of a text are not the same text
+    assert (told["word"], told["p_better"] is None) == ("not judged", False)
+    assert "not all of the text was scored" in told["reason"]
+    whole_text = {**SAME_TEXT, "token_sha256": "b" * 64, "num_sequences": 12}
+    names[1] = write(two, tmp_path / "all_of_two", whole_text)
+    assert compare_runs(names)["entries"][1]["against_first"]["word"] != "not judged"
 
 
 def _rates(a, sizes_a, b, sizes_b, kept):

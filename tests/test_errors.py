@@ -259,3 +259,23 @@ def test_p_values_at_the_edges():
     assert math.isnan(one_sided_p(1.0, math.nan, 5))
     assert math.isnan(t95(math.nan))
     assert t95(2) > t95(2.5) > t95(3)
+
+
+def test_waves_in_chunks_are_the_waves_all_at_once():
+    """One cosine after the other, in plain loops: more of them than go together."""
+    generator = torch.Generator().manual_seed(0)
+    nats = torch.randn(2, 300, generator=generator).double()
+    tokens = torch.randint(50, 128, (300,), generator=generator)
+    errors, degrees = wave_errors(TextSums(nats, tokens), 150)
+    total = int(tokens.sum())
+    for row, error in zip(nats.tolist(), errors.tolist(), strict=True):
+        rate, squares = math.fsum(row) / total, []
+        for wave in range(1, 151):
+            before, projected = 0, []
+            for value, size in zip(row, tokens.tolist(), strict=True):
+                middle = (before + size / 2) / total
+                projected.append(math.cos(math.pi * wave * middle) * (value - rate * size))
+                before += size
+            squares.append(2 * (math.fsum(projected) / total) ** 2)
+        assert error == pytest.approx(math.sqrt(math.fsum(squares) / 150), rel=1e-9)
+    assert degrees == 150
