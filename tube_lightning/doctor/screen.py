@@ -74,7 +74,7 @@ def gibibytes(number: int | None) -> str:
 def duration(seconds: float) -> str:
     """Write a time with the unit that suits it.
 
-    >>> duration(42.2), duration(240), duration(24_000), duration(400_000)
+    >>> duration(42.2), duration(240.0), duration(24_000.0), duration(400_000.0)
     ('42 s', '4.0 min', '6.7 h', '4.6 days')
     """
     for unit, size in _UNITS:
