@@ -29,7 +29,7 @@ from tube_lightning.doctor.expected import (
     paper_protocol,
 )
 from tube_lightning.doctor.findings import NotMeasuredError, attempt, clean
-from tube_lightning.doctor.quota import Quota, read_memory, read_quota
+from tube_lightning.doctor.quota import Quota, advise, read_memory, read_quota
 from tube_lightning.doctor.services import ask_hub, look_for_slurm, look_for_wandb
 from tube_lightning.doctor.speed import PUBLISHED, NetworkSpeed, linear_flop, middle_rows
 from tube_lightning.evaluator import Plan, score_batch
@@ -273,6 +273,13 @@ def test_a_limit_that_is_none_is_named(tmp_path):
         read_quota(tmp_path, tmp_path / "membership")
 
 
+def test_advice_is_for_machines_that_need_it():
+    assert advise(2, 2.0, 2, 0.5) is None
+    assert advise(1, 0.5, 4, None) is None
+    assert advise(2, 1.5, 4, 0.0).endswith("set OMP_NUM_THREADS=1")
+    assert advise(2, 2.0, 2, 1.6).startswith("others keep 1.6 of 2 CPUs busy")
+
+
 def test_memory_is_read_in_bytes(tmp_path):
     write(tmp_path, {"meminfo": "MemTotal:  100 kB\nMemAvailable:   40 kB\nHugePages_Total: 0\n"})
     assert read_memory(tmp_path / "meminfo") == {"MemTotal": 102_400, "MemAvailable": 40_960}
@@ -445,7 +452,7 @@ def test_expectations_follow_from_the_rate():
 
 
 def test_timed_rows_are_in_the_middle_of_the_text():
-    for num_blocks in (34, 1024):
+    for num_blocks in (17, 1024):
         tokens, sets = middle_rows(PUBLISHED, num_blocks)
         assert len(sets.block) == num_blocks * 15
         assert tokens.shape == (-(-num_blocks // 256), 1024)

@@ -13,6 +13,7 @@ N = TypeVar("N", int, float)
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/meminfo")
+_HAS_LOAD = hasattr(os, "getloadavg")
 _NO_MEMORY_LIMIT = 1 << 60
 """Version 1 writes a number of this order where there is no limit."""
 
@@ -39,6 +40,8 @@ class Machine:
     memory_bytes: int | None
     """of the machine, or the limit of the control group"""
     available_bytes: int | None
+    load: float | None
+    """processes that wanted to run, over the last minute, before the doctor did"""
     advice: str | None
 
 
@@ -48,9 +51,8 @@ def look_at_machine() -> Machine:
     memory = read_memory()
     cpus = os.cpu_count() or 1
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    usable = min(n for n in (cpus, affinity, quota.cpus) if n is not None)
-    threads = torch.get_num_threads()
-    whole = max(1, int(usable))
+    usable = float(min(n for n in (cpus, affinity, quota.cpus) if n is not None))
+    threads, load = torch.get_num_threads(), os.getloadavg()[0] if _HAS_LOAD else None
     return Machine(
         cpus,
         affinity,
@@ -59,10 +61,25 @@ def look_at_machine() -> Machine:
         threads,
         memory_bytes=_least(memory.get("MemTotal"), quota.memory_bytes),
         available_bytes=_least(memory.get("MemAvailable"), quota.memory_bytes),
-        advice=f"{threads} threads on {usable:g} CPUs wait for each other: OMP_NUM_THREADS={whole}"
-        if threads > whole
-        else None,
+        load=load,
+        advice=advise(threads, usable, cpus, load),
     )
+
+
+def advise(threads: int, usable: float, cpus: int, load: float | None) -> str | None:
+    """Say what makes a CPU slower than it need be: threads that wait, other processes.
+
+    >>> advise(8, 2.0, 16, 0.1)
+    '8 threads on 2 CPUs wait for each other: set OMP_NUM_THREADS=2'
+    """
+    whole = max(1, int(usable))
+    if threads > whole:
+        return (
+            f"{threads} threads on {usable:g} CPUs wait for each other: set OMP_NUM_THREADS={whole}"
+        )
+    if load is not None and load > cpus / 2:
+        return f"others keep {load:.1f} of {cpus} CPUs busy: speeds below are less than it can do"
+    return None
 
 
 def read_memory(file: Path = MEMORY) -> dict[str, int]:

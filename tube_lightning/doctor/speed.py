@@ -16,8 +16,8 @@ from tube_lightning.scoring import conditional_rows
 
 PUBLISHED = DiTConfig(vocab_size=50_258, model_length=1024, block_size=4)
 _EMBEDDED = "demo:bd3lm_l4"
-_BLOCKS = {"cpu": 34}
-"""Blocks of the published network's text to time, all sets of each: two micro-batches on a CPU."""
+_BLOCKS = {"cpu": 17}
+"""Blocks of the published network's text to time, all sets of each: a micro-batch on a CPU."""
 _BLOCKS_ELSEWHERE = 1024  # two micro-batches of 32,768 tokens, nearly
 _EMBEDDED_BLOCKS = {"cpu": 256}
 
