@@ -15,9 +15,10 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from networks import random_model, random_tokens
+from rich.console import Console
 
 from tube_lightning.doctor import __main__ as doctor
-from tube_lightning.doctor import rates
+from tube_lightning.doctor import diagnosis, rates
 from tube_lightning.doctor.devices import choose_device
 from tube_lightning.doctor.expected import (
     BATCH_SIZE,
@@ -28,8 +29,10 @@ from tube_lightning.doctor.expected import (
     expect,
     paper_protocol,
 )
-from tube_lightning.doctor.findings import NotMeasuredError, attempt, clean
+from tube_lightning.doctor.findings import Finding, NotMeasuredError, attempt, clean
+from tube_lightning.doctor.parity import TOLERANCE, Parity, PathParity, RegimeParity
 from tube_lightning.doctor.quota import Quota, advise, read_memory, read_quota
+from tube_lightning.doctor.screen import show
 from tube_lightning.doctor.services import ask_hub, look_for_slurm, look_for_wandb
 from tube_lightning.doctor.speed import PUBLISHED, NetworkSpeed, linear_flop, middle_rows
 from tube_lightning.evaluator import Plan, score_batch
@@ -114,6 +117,27 @@ def test_text_fits_on_a_screen(capsys):
     for word in (*REGIMES, "plan_grouped", f"torch {torch.__version__}", "offline by", "quota"):
         assert word in text
     assert "cpu computes what the CPU does" in lines[-1]
+
+
+def test_as_many_paths_as_cuda_has_fit_as_well(capsys):
+    """What a GPU's screen would show, from values that are made up."""
+    values = tuple(RegimeParity(regime, 1e-5, 2e-5) for regime in REGIMES)
+    paths = [
+        PathParity(path, f"plan_{path}", dtype, TOLERANCE[dtype], values)
+        for dtype in TOLERANCE
+        for path in ("default", "grouped")
+    ]
+    paths[2] = replace(paths[2], regimes=(), reason="no kernel")
+    parity = Parity(64, tuple(paths), 0.0, ("the kernel gave way",))
+    assert parity.complaint() == "default attention (plan_default, bfloat16): no kernel"
+    quiet = diagnosis.diagnose(CPU, lambda _: None, quick=True)
+    checks = replace(quiet.checks, parity=Finding("failed", parity, parity.complaint()))
+    show(Console(width=100), replace(quiet, checks=checks))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 100
+    [row] = [line for line in out.splitlines() if "AO-ARM" in line]
+    assert row.split() == ["AO-ARM", *["1.0e-05", "2.0e-05"] * 2, "none", "1.0e-05", "2.0e-05"]
+    assert "the kernel gave way" in out
 
 
 @pytest.mark.slow
@@ -277,7 +301,7 @@ def test_advice_is_for_machines_that_need_it():
     assert advise(2, 2.0, 2, 0.5) is None
     assert advise(1, 0.5, 4, None) is None
     assert advise(2, 1.5, 4, 0.0).endswith("set OMP_NUM_THREADS=1")
-    assert advise(2, 2.0, 2, 1.6).startswith("others keep 1.6 of 2 CPUs busy")
+    assert advise(2, 2.0, 2, 1.6).startswith("load 1.6 on 2 CPUs: others are busy")
 
 
 def test_memory_is_read_in_bytes(tmp_path):

@@ -78,7 +78,9 @@ def advise(threads: int, usable: float, cpus: int, load: float | None) -> str | 
             f"{threads} threads on {usable:g} CPUs wait for each other: set OMP_NUM_THREADS={whole}"
         )
     if load is not None and load > cpus / 2:
-        return f"others keep {load:.1f} of {cpus} CPUs busy: speeds below are less than it can do"
+        return (
+            f"load {load:.1f} on {cpus} CPUs: others are busy, speeds below are less than it can do"
+        )
     return None
 
 

@@ -136,22 +136,19 @@ def _describe_rates(found: list[MatmulRate]) -> str:
 def _describe_parity(found: Parity) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column()
-    header = ["[dim]off by at most, nats a block[/]"]
-    for path in found.paths:
-        table.add_column(justify="right")
-        table.add_column(justify="right")
-        header += [f"[dim]{path.path} {_SHORT[path.dtype]}: exact[/]", "[dim]sampled[/]"]
-    table.add_row(*header)
+    for _ in found.paths:
+        table.add_column(justify="right", no_wrap=True)
+    names = (f"{path.path} {_SHORT[path.dtype]}" for path in found.paths)
+    table.add_row("", *(f"[dim]{name}[/]" for name in names))
     titles = next((path.regimes for path in found.paths if path.regimes), ())
-    for number, regime in enumerate(titles):
-        cells: list[str] = []
-        for path in found.paths:
-            values = path.regimes[number] if path.regimes else None
-            cells += [f"{values.exact:.1e}", f"{values.sampled:.1e}"] if values else ["none"] * 2
-        table.add_row(regime.regime, *cells)
-    names = ", ".join(dict.fromkeys(f"{path.path} is {path.attention}" for path in found.paths))
+    for number, title in enumerate(titles):
+        of_paths = (path.regimes[number] if path.regimes else None for path in found.paths)
+        cells = (f"{one.exact:.1e} {one.sampled:.1e}" if one else "none" for one in of_paths)
+        table.add_row(title.regime, *cells)
+    kinds = ", ".join(dict.fromkeys(f"{path.path} is {path.attention}" for path in found.paths))
     text = (
-        f"{names}; ARM {found.arm:.1e}; {found.blocks} blocks; "
+        f"nats a block, exact and sampled, at most off a plain loop on the CPU; {kinds}; "
+        f"ARM {found.arm:.1e}; {found.blocks} blocks; "
         f"allowed {', '.join(f'{most:g} in {_SHORT[dtype]}' for dtype, most in _allowed(found))}"
     )
     notes = [f"[yellow]{escape(warning)}[/]" for warning in found.warnings]
