@@ -28,6 +28,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     pipeline      checkpoints and text in, results out: evaluate.py and notebooks
     training      objectives, averages, resuming: train.py
     sampling      models -> sequences in files: sample.py
+    doctor        this machine: versions, devices, parity with the CPU, speed
 """
 
 from importlib import import_module

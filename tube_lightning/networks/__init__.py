@@ -1,7 +1,7 @@
 """Networks, and the little that the rest of the package sees of them."""
 
 from tube_lightning.networks.arm import DiTARM, TransformersARM
-from tube_lightning.networks.attention import default_attention
+from tube_lightning.networks.attention import PlanAttention, default_attention, plan_grouped
 from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
@@ -25,6 +25,7 @@ __all__ = [
     "DiTARM",
     "DiTConfig",
     "NoisyRows",
+    "PlanAttention",
     "SamplingModel",
     "TransformersARM",
     "Trunk",
@@ -33,6 +34,7 @@ __all__ = [
     "check_vocabularies",
     "default_attention",
     "model_identity",
+    "plan_grouped",
     "read_blocks",
     "run_rows",
 ]
