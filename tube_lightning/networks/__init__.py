@@ -1,17 +1,19 @@
 """Networks, and the little that the rest of the package sees of them."""
 
 from tube_lightning.networks.arm import DiTARM, TransformersARM
-from tube_lightning.networks.attention import PlanAttention, default_attention, plan_grouped
+from tube_lightning.networks.attention import default_attention, plan_kernel
 from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
+from tube_lightning.networks.grouped_attention import plan_grouped
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
     BlockModel,
     NoisyRows,
     SamplingModel,
 )
+from tube_lightning.networks.shared_prefix import PlanAttention
 from tube_lightning.networks.streams import read_blocks, run_rows
 from tube_lightning.networks.tokens import check_tokens, check_vocabularies
 from tube_lightning.networks.trunk import ROTARY_BASE, Trunk
@@ -35,6 +37,7 @@ __all__ = [
     "default_attention",
     "model_identity",
     "plan_grouped",
+    "plan_kernel",
     "read_blocks",
     "run_rows",
 ]

@@ -12,7 +12,9 @@ from torch import Tensor
 class NoisyRows:
     """Blocks with some of their tokens hidden: one row is one revealed set of one block.
 
-    Rows of one block of one sequence are neighbours, so that they can share its clean prefix.
+    Rows stand in order of their sequences, and those of a sequence in order of start: neighbours
+    share their clean prefix, and a kernel can cut them into tiles without asking the host. On a CPU
+    other rows are refused; elsewhere, where looking would be waiting, the kernel makes NaN of them.
     """
 
     sequence: Int64[Tensor, " rows"]
@@ -23,6 +25,30 @@ class NoisyRows:
     revealed: Bool[Tensor, "rows size"]
     needed: Bool[Tensor, "rows size"]
     """Where a log-probability is asked for: hidden positions only."""
+
+    def __post_init__(self) -> None:
+        if self.start.device.type == "cpu":
+            self.check_order()
+
+    def check_order(self) -> None:
+        """Refuse rows that are out of order, naming the first; waits for the device."""
+        out_of_order = torch.nonzero(~self.in_order())
+        if len(out_of_order):
+            row = int(out_of_order[0]) + 1
+            before, here = (
+                f"sequence {int(self.sequence[at])} at {int(self.start[at])}"
+                for at in (row - 1, row)
+            )
+            raise ValueError(
+                f"rows: expected sequences in order, and starts in order in each of them, "
+                f"got {here} after {before} (row {row})"
+            )
+
+    def in_order(self) -> Bool[Tensor, " others"]:
+        """Say of each row but the first whether it may stand behind the one before."""
+        same = self.sequence[1:] == self.sequence[:-1]
+        later = self.sequence[1:] > self.sequence[:-1]
+        return later | (same & (self.start[1:] >= self.start[:-1]))
 
 
 C = TypeVar("C")
