@@ -4,9 +4,9 @@
     python -m benchmarks.kernels --width 64     # some of them
     python -m benchmarks.kernels --write        # and puts the table into docs/PERFORMANCE.md
 
-Every tile is compiled to machine code for each architecture, as Triton does at the first launch, and
-cuobjdump (part of Triton) reads what the code takes. It ends with an error where a kernel spills
-registers or takes more shared memory than any GPU from sm_80 on has.
+Every tile is compiled to machine code for each architecture, as Triton does at the first launch,
+and cuobjdump (part of Triton) reads what the code takes. It ends with an error where a kernel spills
+registers, or takes more shared memory than the smallest GPU from sm_80 on has.
 """
 
 import argparse
@@ -103,7 +103,9 @@ def compile_tile(
         index
         for index, name in enumerate(names)
         if signature[name].startswith("*")
-        or (aligned and (name == "width" or name.endswith(("_row", "_token", "_head", "_sequence"))))
+        or (
+            aligned and (name == "width" or name.endswith(("_row", "_token", "_head", "_sequence")))
+        )
     ]
     source = ASTSource(
         fn=kernel,

@@ -62,9 +62,7 @@ def cases(draw, max_tokens=150, max_clean=100):
         counts[-1] = 1
     starts = st.integers(0, clean_length)
     return Case(
-        starts=tuple(
-            tuple(sorted(draw(st.lists(starts, min_size=n, max_size=n)))) for n in counts
-        ),
+        starts=tuple(tuple(sorted(draw(st.lists(starts, min_size=n, max_size=n)))) for n in counts),
         clean_length=clean_length,
         size=size,
         kv_heads=draw(st.integers(1, 2)),

@@ -1,10 +1,11 @@
 """The numbers of the attention kernel, in Triton's interpreter: its own code on CPU tensors.
 
-``tests/test_kernel.py`` runs this file in a process with TRITON_INTERPRET=1, which Triton reads when
-it is imported.
+``tests/test_kernel.py`` runs this file in a process with TRITON_INTERPRET=1, which Triton reads on
+import.
 """
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def _products_of_bfloat16(monkeypatch):
 
 
 def one_case(**changes):
-    options = dict(
+    case = Case(
         starts=((0, 0, 4, 8, 8), (4,), (), (8, 12)),
         clean_length=12,
         size=4,
@@ -67,7 +68,7 @@ def one_case(**changes):
         layout="dense",
         seed=0,
     )
-    return Case(**{**options, **changes})
+    return replace(case, **changes)
 
 
 @settings(max_examples=25, deadline=None)

@@ -85,14 +85,17 @@ def test_every_row_is_in_one_tile_with_rows_of_its_sequence(case, rows_per_tile)
 
 @pytest.mark.parametrize(
     ("sequence", "start"),
-    [([0, 0, 3], [0, 1, 2]), ([0, 0, 1], [0, 9, 2]), ([-1, 0, 1], [0, 1, 2]), ([0, 1, 1], [-1, 0, 1])],
+    [
+        ([0, 0, 3], [0, 1, 2]),
+        ([0, 0, 1], [0, 9, 2]),
+        ([-1, 0, 1], [0, 1, 2]),
+        ([0, 1, 1], [-1, 0, 1]),
+    ],
 )
 def test_rows_of_no_sequence_or_prefix_are_refused_by_the_cut(sequence, start):
     """Three sequences of eight clean tokens: what is out of range is not read, and told by NaN."""
     nothing = torch.zeros(3, 4, dtype=torch.bool)
-    rows = NoisyRows(
-        torch.tensor(sequence), torch.tensor(start), nothing.long(), nothing, nothing
-    )
+    rows = NoisyRows(torch.tensor(sequence), torch.tensor(start), nothing.long(), nothing, nothing)
     cut = cut_rows(rows, 3, 8, 2)
     assert cut.refused.isnan()
     assert cut.sequence.amin() >= 0

@@ -63,9 +63,7 @@ def plan_grouped(rows: NoisyRows, clean_length: int) -> Attend:
                 for stretch in group.stretches
             ]
             joined = torch.cat(attended, dim=2)
-            pieces.append(
-                rearrange(joined, "s h r (g t) w -> (s r) t (h g) w", t=keys.shape[-2])
-            )
+            pieces.append(rearrange(joined, "s h r (g t) w -> (s r) t (h g) w", t=keys.shape[-2]))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     return attend

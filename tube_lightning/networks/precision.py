@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -17,10 +18,11 @@ def own_precision(device: torch.device) -> Iterator[None]:
         if device.type != "cuda" or torch.backends.cuda.matmul.fp32_precision != "tf32":
             yield
             return
-        on_cpu = torch.backends.mkldnn.matmul.fp32_precision  # set by the same switch
+        cpu: Any = torch.backends.mkldnn  # the same switch sets its products
+        on_cpu = cpu.matmul.fp32_precision
         torch.set_float32_matmul_precision("highest")
         try:
             yield
         finally:
             torch.set_float32_matmul_precision("medium" if on_cpu == "bf16" else "high")
-            torch.backends.mkldnn.matmul.fp32_precision = on_cpu
+            cpu.matmul.fp32_precision = on_cpu

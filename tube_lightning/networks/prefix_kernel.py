@@ -57,8 +57,8 @@ def attend_to_prefix(
     """Attend with the queries of rows ``tile_first`` to ``tile_last``, or a part of a long row.
 
     Tokens are counted through all rows, ``size`` in each. Every ``_row``, ``_token``, ``_head`` and
-    ``_sequence`` is a stride; widths are padded to WIDTH. ``refused`` is 0, or NaN for rows that are
-    not what they must be: then so is all that comes out.
+    ``_sequence`` is a stride; widths are padded to WIDTH. ``refused`` is 0, or NaN for rows that
+    are not what they must be: then so is all that comes out.
     """
     tile, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     kv_head = head // group
@@ -128,7 +128,5 @@ def _absorb(q, k, v, sees, scale, top, total, mixed, PRECISION: tl.constexpr):
     shrink = tl.exp2(top - higher)
     weights = tl.exp2(scores - higher[:, None])
     total = total * shrink + tl.sum(weights, 1)
-    mixed = tl.dot(
-        weights.to(v.dtype), v, mixed * shrink[:, None], input_precision=PRECISION
-    )
+    mixed = tl.dot(weights.to(v.dtype), v, mixed * shrink[:, None], input_precision=PRECISION)
     return higher, total, mixed

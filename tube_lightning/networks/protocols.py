@@ -27,6 +27,7 @@ class NoisyRows:
     """Where a log-probability is asked for: hidden positions only."""
 
     def __post_init__(self) -> None:
+        """Refuse rows that are out of order, where that can be seen at once."""
         if self.start.device.type == "cpu":
             self.check_order()
 

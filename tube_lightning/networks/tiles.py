@@ -83,9 +83,7 @@ def cut_rows(rows: NoisyRows, batch: int, clean_length: int, rows_per_tile: int)
     num_rows, device = len(rows.sequence), rows.sequence.device
     sequence = rows.sequence.clamp(0, batch - 1)
     start = rows.start.clamp(0, clean_length)
-    good = (
-        rows.in_order().all() & (rows.sequence == sequence).all() & (rows.start == start).all()
-    )
+    good = rows.in_order().all() & (rows.sequence == sequence).all() & (rows.start == start).all()
     all_sequences = torch.arange(batch, device=device)
     begin = torch.searchsorted(sequence, all_sequences)
     end = torch.searchsorted(sequence, all_sequences, right=True)
