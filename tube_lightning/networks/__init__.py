@@ -6,6 +6,7 @@ from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
+from tube_lightning.networks.products import linear
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
     BlockModel,
@@ -33,6 +34,7 @@ __all__ = [
     "check_tokens",
     "check_vocabularies",
     "default_attention",
+    "linear",
     "model_identity",
     "plan_grouped",
     "read_blocks",
