@@ -22,6 +22,7 @@ def event(*names):
     ("names", "kind"),
     [
         (["aten::linear", "aten::addmm"], "trunk matmuls"),
+        (["mkldnn::_linear_pointwise"], "trunk matmuls"),
         (["head", "aten::linear", "aten::addmm"], "head"),
         (["attention", "aten::matmul"], "attention"),
         (["aten::scaled_dot_product_attention", "aten::bmm"], "attention"),

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from tube_lightning.networks.precision import own_precision
+from tube_lightning.networks.products import linear
 
 _CACHED_LOGITS = 1 << 21
 """Aimed size of a piece of the logits on a CPU, in numbers (8 MiB): it should stay in the cache."""
@@ -43,7 +44,7 @@ def _by_vocabulary(
     target_logit = torch.zeros_like(log_normaliser)
     start = 0
     for weight, bias in zip(head[0].split(piece), head[1].split(piece), strict=True):
-        logits = F.linear(hidden, weight, bias)
+        logits = linear(hidden, weight, bias)
         log_normaliser = torch.logaddexp(log_normaliser, torch.logsumexp(logits, dim=-1))
         inside = (targets >= start) & (targets < start + len(bias))
         local = (targets - start).clamp(0, len(bias) - 1)
@@ -61,7 +62,7 @@ def _by_tokens(
     """Take some tokens at a time: three launches each, however large the vocabulary."""
     piece = max(1, _HELD_LOGITS // len(head[1]))
     nats = [
-        F.cross_entropy(F.linear(some, *head), theirs, reduction="none")
+        F.cross_entropy(linear(some, *head), theirs, reduction="none")
         for some, theirs in zip(hidden.split(piece), targets.split(piece), strict=True)
     ]
     return -torch.cat(nats)
