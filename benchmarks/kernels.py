@@ -5,7 +5,7 @@
     python -m benchmarks.kernels --write        # and puts the table into docs/PERFORMANCE.md
 
 Every tile is compiled to machine code for each architecture, as Triton does at the first launch,
-and cuobjdump (part of Triton) reads what the code takes. It ends with an error where a kernel spills
+and cuobjdump, a part of Triton, reads what it takes. It ends with an error where a kernel spills
 registers, or takes more shared memory than the smallest GPU from sm_80 on has.
 """
 
@@ -22,12 +22,15 @@ from typing import Any
 import torch
 
 from benchmarks.page import write_table
-from tube_lightning.networks.tiles import HALF, TILES, Tile
+from tube_lightning.networks import NoisyRows
+from tube_lightning.networks.tiles import HALF, TILES, Tile, choose_tile, cut_rows
 
 ARCHITECTURES = (80, 90, 100)
 SHARED_MEMORY = 101_376
 """Bytes that a block may take on the GPUs with the least of it (sm_86, sm_89, sm_120)."""
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_STRIDES = ("_row", "_token", "_head", "_sequence")
+"""How the kernel's names of strides end: multiples of 16, as widths are."""
 _REGISTERS = 65_536
 _WARPS = {80: 64, 90: 64, 100: 64}
 _SHARED_PER_SM = {80: 167_936, 90: 233_472, 100: 233_472}
@@ -41,8 +44,6 @@ class Compiled:
     dtype: torch.dtype
     width: int
     tile: Tile
-    aligned: bool
-    """whether strides are multiples of 16, as those of all usual networks are"""
     registers: int
     spilled: int
     """bytes a thread"""
@@ -70,19 +71,16 @@ class Compiled:
 
 def all_cases(
     architectures: Sequence[int], dtypes: Sequence[torch.dtype], widths: Sequence[int]
-) -> Iterator[tuple[int, torch.dtype, int, Tile, bool]]:
-    """Yield every tile of every width, with aligned strides and with any."""
+) -> Iterator[tuple[int, torch.dtype, int, Tile]]:
+    """Yield every tile of every width."""
     for architecture in architectures:
         for dtype in dtypes:
             for width in widths:
                 for tile in TILES[dtype in HALF][width]:
-                    for aligned in (True, False):
-                        yield architecture, dtype, width, tile, aligned
+                    yield architecture, dtype, width, tile
 
 
-def compile_tile(
-    architecture: int, dtype: torch.dtype, width: int, tile: Tile, aligned: bool = True
-) -> Compiled:
+def compile_tile(architecture: int, dtype: torch.dtype, width: int, tile: Tile) -> Compiled:
     """Compile the kernel with one tile, for heads that are padded to ``width``."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -99,19 +97,16 @@ def compile_tile(
     kernel: Any = attend_to_prefix
     names = kernel.arg_names
     signature = {name: _type_of(name, _DTYPES[dtype], constants) for name in names}
-    known = [
+    sixteens = [
         index
         for index, name in enumerate(names)
-        if signature[name].startswith("*")
-        or (
-            aligned and (name == "width" or name.endswith(("_row", "_token", "_head", "_sequence")))
-        )
+        if signature[name].startswith("*") or name.endswith(("width", *_STRIDES))
     ]
     source = ASTSource(
         fn=kernel,
         signature=signature,
         constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={(index,): [["tt.divisibility", 16]] for index in known},
+        attrs={(index,): [["tt.divisibility", 16]] for index in sixteens},
     )
     compiled = triton.compile(
         source,
@@ -119,9 +114,7 @@ def compile_tile(
         options={"num_warps": tile.num_warps, "num_stages": tile.num_stages},
     )
     registers, spilled = _read_usage(compiled.asm["cubin"])
-    return Compiled(
-        architecture, dtype, width, tile, aligned, registers, spilled, compiled.metadata.shared
-    )
+    return Compiled(architecture, dtype, width, tile, registers, spilled, compiled.metadata.shared)
 
 
 def _type_of(name: str, element: str, constants: dict[str, Any]) -> str:
@@ -154,8 +147,37 @@ def _read_usage(cubin: bytes) -> tuple[int, int]:
     return registers, max(stack, local)
 
 
+def computed_over_useful(size: int, sets: int, dtype: torch.dtype, length: int = 1024) -> float:
+    """Count query-key pairs that tiles compute, over those that rows see: all blocks of a text."""
+    start = torch.arange(0, length, size).repeat_interleave(sets)
+    nothing = torch.zeros(len(start), size, dtype=torch.bool)
+    rows = NoisyRows(torch.zeros_like(start), start, nothing.long(), nothing, nothing)
+    tile = choose_tile(dtype, 64, nothing.numel())
+    cut = cut_rows(rows, 1, length, max(1, tile.queries // size))
+    full = cut.first < cut.last
+    own = (cut.last - cut.first)[full] * size
+    longest = start[cut.last[full] - 1]  # rows are in order of start
+    steps = (own + tile.keys - 1) // tile.keys + (longest + tile.keys - 1) // tile.keys
+    return int(steps.sum()) * tile.queries * tile.keys / int(((start + size) * size).sum())
+
+
+def render_pairs() -> str:
+    """Write how much of the work is padding and masks."""
+    lines = ["| all blocks of 1,024 tokens | fp32 | bf16 |", "|---|---:|---:|"]
+    for what, size, sets in (
+        ("L' = 4, all 15 sets", 4, 15),
+        ("L' = 4, 6 sets", 4, 6),
+        ("L' = 8, all 255 sets", 8, 255),
+        ("L' = 8, 3 sets", 8, 3),
+        ("L' = 16, 64 sets", 16, 64),
+    ):
+        ratios = (computed_over_useful(size, sets, d) for d in (torch.float32, torch.bfloat16))
+        lines.append(f"| {what} | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |")
+    return "\n".join(lines) + "\n"
+
+
 def render(found: Sequence[Compiled]) -> str:
-    """Write the table: a line for each tile, the worst of its variants by architecture."""
+    """Write the table: a line for each tile, and one for dtypes that take the same."""
     import triton
 
     architectures = sorted({one.architecture for one in found})
@@ -167,18 +189,17 @@ def render(found: Sequence[Compiled]) -> str:
         f"| heads | tile | {' | '.join(f'sm_{a}' for a in architectures)} |",
         f"|---|---|{'---|' * len(architectures)}",
     ]
-    rows: dict[tuple[str, Tile], dict[int, Compiled]] = {}
+    cells: dict[tuple[int, Tile, str], list[str]] = {}
     for one in found:
-        if one.aligned:
-            key = (f"{_DTYPES[one.dtype]}, {one.width}", one.tile)
-            rows.setdefault(key, {})[one.architecture] = one
-    for (heads, tile), by_architecture in rows.items():
-        shape = f"{tile.queries} x {tile.keys}, {tile.num_warps} warps, {tile.num_stages} stages"
-        cells = [
+        cells.setdefault((one.width, one.tile, _DTYPES[one.dtype]), []).append(
             f"{one.registers} / {one.shared / 1024:.0f} / {one.resident}"
-            for one in (by_architecture[a] for a in architectures)
-        ]
-        lines.append(f"| {heads} | {shape} | {' | '.join(cells)} |")
+        )
+    dtypes: dict[tuple[int, Tile, str], list[str]] = {}
+    for (width, tile, dtype), numbers in sorted(cells.items()):
+        dtypes.setdefault((width, tile, " | ".join(numbers)), []).append(dtype)
+    for (width, tile, numbers_of_all), names in dtypes.items():
+        shape = f"{tile.queries} x {tile.keys}, {tile.num_warps} warps, {tile.num_stages} stages"
+        lines.append(f"| {width}, {' and '.join(names)} | {shape} | {numbers_of_all} |")
     return "\n".join(lines) + "\n"
 
 
@@ -195,12 +216,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     cases = all_cases(options.architecture, [names[n] for n in options.dtype], options.width)
     found = [compile_tile(*case) for case in cases]
-    print(render(found), end="")
+    table = f"{render(found)}\nQuery-key pairs computed over useful ones:\n\n{render_pairs()}"
+    print(table, end="")
     complaints = [complaint for one in found if (complaint := one.complaint())]
     for complaint in complaints:
         print(complaint, file=sys.stderr)
     if options.write:
-        write_table("kernels", render(found))
+        write_table("kernels", table)
     return 1 if complaints else 0
 
 

@@ -41,6 +41,16 @@ def test_the_published_heads_compile_without_spills():
     assert "spilled bytes: 0" in told
 
 
+def test_a_tile_that_is_too_large_is_found():
+    code = (
+        "import torch; from benchmarks.kernels import Tile, compile_tile\n"
+        "found = compile_tile(90, torch.float32, 64, Tile(64, 64, 8, 2))\n"
+        "assert found.spilled > 0 and found.registers == 255, found\n"
+        "print(found.complaint())\n"
+    )
+    assert "expected no spilled registers, got" in run("-c", code)
+
+
 @pytest.mark.slow
 def test_every_tile_compiles_without_spills():
     assert "spilled bytes: 0" in run("-m", "benchmarks.kernels")

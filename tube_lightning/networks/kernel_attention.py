@@ -4,6 +4,7 @@ import math
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -31,11 +32,11 @@ def plan_launches(rows: NoisyRows, clean_length: int) -> Attend:
     ) -> Float[Tensor, "rows size heads width"]:
         from tube_lightning.networks.prefix_kernel import attend_to_prefix  # needs Triton
 
-        inputs = [_dense_in_width(t) for t in (*own, clean_keys, clean_values)]
+        inputs = [_aligned(t) for t in (*own, clean_keys, clean_values)]
         batch, heads, width = len(clean_keys), *own.queries.shape[2:]
         tile = choose_tile(own.queries.dtype, width, num_rows * size // batch)
         work = cut(batch, max(1, tile.queries // size))
-        out = own.queries.new_empty(own.queries.shape)
+        out = torch.empty_like(inputs[0], memory_format=torch.contiguous_format)
         grid = (len(work.first), heads, -(-size // tile.queries))
         with torch.cuda.device_of(out):  # Triton launches on the current device
             attend_to_prefix[grid](
@@ -44,7 +45,7 @@ def plan_launches(rows: NoisyRows, clean_length: int) -> Attend:
                 *work,
                 width**-0.5 * math.log2(math.e),
                 size,
-                width,
+                out.shape[-1],
                 heads // clean_keys.shape[2],
                 *(stride for t in inputs for stride in t.stride()[:3]),
                 *out.stride()[1:3],
@@ -55,11 +56,15 @@ def plan_launches(rows: NoisyRows, clean_length: int) -> Attend:
                 num_warps=tile.num_warps,
                 num_stages=tile.num_stages,
             )
-        return out
+        return out[..., :width]
 
     return attend
 
 
-def _dense_in_width(tensor: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
-    """Return a tensor whose last axis is dense in memory: itself, as a rule."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+def _aligned(tensor: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens padded"]:
+    """Return a tensor whose last axis is dense and a multiple of 16: as a rule itself.
+
+    Only heads of unusual widths are copied, with zeros behind: the kernel loads by vectors.
+    """
+    padded = F.pad(tensor, (0, -tensor.shape[-1] % 16)) if tensor.shape[-1] % 16 else tensor
+    return padded if padded.stride(-1) == 1 else padded.contiguous()

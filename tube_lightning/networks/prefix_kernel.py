@@ -14,7 +14,7 @@ LOWEST = tl.constexpr(-3.0e38)
 """Where maxima begin: finite, so that a query that has seen no key yet makes no NaN."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size", "group"])  # what is compiled does not depend on them
 @no_type_check
 def attend_to_prefix(
     queries,
@@ -95,12 +95,15 @@ def attend_to_prefix(
     clean_keys += place * clean_key_sequence + kv_head * clean_key_head
     clean_values += place * clean_value_sequence + kv_head * clean_value_head
     longest = tl.max(before, 0)
+    key_offset = tl.arange(0, KEYS)[:, None] * clean_key_token + column
+    value_offset = tl.arange(0, KEYS)[:, None] * clean_value_token + column
     for at in range(0, longest, KEYS):
         key = at + tl.arange(0, KEYS)
         seen = (key < longest)[:, None] & inside
-        where = key.to(tl.int64)[:, None]
-        k = tl.load(clean_keys + where * clean_key_token + column, mask=seen, other=0.0)
-        v = tl.load(clean_values + where * clean_value_token + column, mask=seen, other=0.0)
+        k = tl.load(clean_keys + key_offset, mask=seen, other=0.0)
+        v = tl.load(clean_values + value_offset, mask=seen, other=0.0)
+        clean_keys += KEYS * clean_key_token
+        clean_values += KEYS * clean_value_token
         sees = key[None, :] < before[:, None]
         top, total, mixed = _absorb(q, k, v, sees, scale, top, total, mixed, PRECISION)
 

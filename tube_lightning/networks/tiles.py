@@ -29,15 +29,15 @@ TILES: dict[bool, dict[int, tuple[Tile, ...]]] = {
         16: (Tile(16, 64, 4, 3), Tile(64, 64, 4, 3)),
         32: (Tile(16, 64, 4, 3), Tile(64, 64, 4, 3)),
         64: (Tile(16, 64, 4, 3), Tile(64, 64, 4, 3)),
-        128: (Tile(16, 64, 4, 2), Tile(64, 64, 4, 2)),
-        256: (Tile(16, 32, 4, 2), Tile(64, 32, 8, 2)),
+        128: (Tile(16, 32, 4, 2), Tile(64, 32, 4, 3)),
+        256: (Tile(16, 32, 8, 2), Tile(64, 16, 8, 2)),
     },
     False: {
-        16: (Tile(16, 32, 4, 2), Tile(64, 32, 4, 2)),
-        32: (Tile(16, 32, 4, 2), Tile(64, 32, 4, 2)),
-        64: (Tile(16, 32, 4, 2), Tile(64, 32, 8, 2)),
-        128: (Tile(16, 32, 4, 2), Tile(32, 32, 8, 2)),
-        256: (Tile(16, 16, 4, 1), Tile(32, 16, 8, 1)),
+        16: (Tile(16, 32, 4, 2), Tile(32, 32, 4, 2)),
+        32: (Tile(16, 32, 4, 2), Tile(32, 32, 4, 2)),
+        64: (Tile(16, 32, 4, 2), Tile(32, 32, 4, 2)),
+        128: (Tile(16, 32, 8, 2),),
+        256: (Tile(16, 16, 8, 2), Tile(32, 16, 8, 2)),
     },
 }
 """Each compiles without spilled registers, in shared memory that all GPUs from sm_80 on have."""
