@@ -125,7 +125,7 @@ def _type_of(name: str, element: str, constants: dict[str, Any]) -> str:
         return f"*{element}"
     if name in ("tile_first", "tile_last", "sequence", "start"):
         return "*i32"
-    return {"refused": "*fp32", "scale": "fp32"}.get(name, "i32")
+    return "fp32" if name == "scale" else "i32"
 
 
 def _read_usage(cubin: bytes) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def computed_over_useful(size: int, sets: int, dtype: torch.dtype, length: int =
     nothing = torch.zeros(len(start), size, dtype=torch.bool)
     rows = NoisyRows(torch.zeros_like(start), start, nothing.long(), nothing, nothing)
     tile = choose_tile(dtype, 64, nothing.numel())
-    cut = cut_rows(rows, 1, length, max(1, tile.queries // size))
+    cut = cut_rows(rows, 1, max(1, tile.queries // size))
     full = cut.first < cut.last
     own = (cut.last - cut.first)[full] * size
     longest = start[cut.last[full] - 1]  # rows are in order of start

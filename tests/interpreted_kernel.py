@@ -20,7 +20,6 @@ from tests.networks import LENGTH, random_network, random_tokens
 from tests.test_scoring import naive_table, some_sets
 from tube_lightning.networks import (
     BlockDiffusion,
-    NoisyRows,
     attention,
     plan_grouped,
     plan_kernel,
@@ -141,14 +140,6 @@ def test_a_full_sequence_model_needs_no_kernel():
     expected = naive_table(network, tokens, sets, block_roles(LENGTH, LENGTH, 0))
     torch.testing.assert_close(table, expected, atol=1e-5, rtol=0)
     assert not attention._proven
-
-
-def test_rows_out_of_order_come_out_as_nan(monkeypatch):
-    """Where looking at the rows would be waiting for the device, nothing else tells."""
-    monkeypatch.setattr(NoisyRows, "check_order", lambda self: None)
-    case = one_case(starts=((8, 4, 0), (0,)))
-    attended = plan_launches(case.rows(), case.clean_length)(*case.inputs())
-    assert attended.isnan().all()
 
 
 # First use

@@ -1,7 +1,5 @@
 """Shared-prefix attention by matmuls, tiles for the kernel, and the choice between them."""
 
-import re
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -68,7 +66,7 @@ def test_grouped_matmuls_have_the_gradients_of_attention():
 @given(cases(), st.sampled_from([1, 2, 5, 16]))
 def test_every_row_is_in_one_tile_with_rows_of_its_sequence(case, rows_per_tile):
     rows = case.rows()
-    cut = cut_rows(rows, len(case.starts), case.clean_length, rows_per_tile)
+    cut = cut_rows(rows, len(case.starts), rows_per_tile)
     tiles = [
         range(first, last)
         for first, last in zip(cut.first.tolist(), cut.last.tolist(), strict=True)
@@ -78,45 +76,32 @@ def test_every_row_is_in_one_tile_with_rows_of_its_sequence(case, rows_per_tile)
     for tile in tiles:
         assert len(tile) <= rows_per_tile
         assert len({int(rows.sequence[row]) for row in tile}) == 1
-    assert cut.refused == 0
     assert cut.sequence.tolist() == rows.sequence.tolist()
     assert cut.start.tolist() == rows.start.tolist()
 
 
-@pytest.mark.parametrize(
-    ("sequence", "start"),
-    [
-        ([0, 0, 3], [0, 1, 2]),
-        ([0, 0, 1], [0, 9, 2]),
-        ([-1, 0, 1], [0, 1, 2]),
-        ([0, 1, 1], [-1, 0, 1]),
-    ],
-)
-def test_rows_of_no_sequence_or_prefix_are_refused_by_the_cut(sequence, start):
-    """Three sequences of eight clean tokens: what is out of range is not read, and told by NaN."""
-    nothing = torch.zeros(3, 4, dtype=torch.bool)
-    rows = NoisyRows(torch.tensor(sequence), torch.tensor(start), nothing.long(), nothing, nothing)
-    cut = cut_rows(rows, 3, 8, 2)
-    assert cut.refused.isnan()
-    assert cut.sequence.amin() >= 0
-    assert cut.sequence.amax() < 3
-    assert cut.start.amin() >= 0
-    assert cut.start.amax() <= 8
-    covered = [range(a, b) for a, b in zip(cut.first.tolist(), cut.last.tolist(), strict=True)]
-    assert sorted(row for tile in covered for row in tile) == [0, 1, 2]
-
-
+@pytest.mark.parametrize("plan", [plan_grouped, plan_kernel])
 @pytest.mark.parametrize(
     ("sequence", "start", "message"),
     [
-        ([0, 1, 0], [0, 0, 0], "sequence 0 at 0 after sequence 1 at 0 (row 2)"),
-        ([0, 0, 1], [4, 0, 0], "sequence 0 at 0 after sequence 0 at 4 (row 1)"),
+        ([0, 1, 0], [0, 0, 0], "in order in each of them, got sequence 0 at 0 after 1 at 0"),
+        ([0, 0, 1], [4, 0, 0], "in order in each of them, got sequence 0 at 0 after 0 at 4"),
+        ([-1, 0, 1], [0, 0, 0], "in order in each of them, got sequence -1 at 0 after 0 at 0"),
+        ([0, 0, 1], [0, 4, 9], "at most 8 clean tokens before a row, got 9"),
     ],
 )
-def test_rows_out_of_order_are_refused(sequence, start, message):
+def test_rows_that_are_not_what_they_promise_are_refused(sequence, start, message, plan):
     nothing = torch.zeros(3, 4, dtype=torch.bool)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        NoisyRows(torch.tensor(sequence), torch.tensor(start), nothing.long(), nothing, nothing)
+    rows = NoisyRows(torch.tensor(sequence), torch.tensor(start), nothing.long(), nothing, nothing)
+    with pytest.raises(ValueError, match=message):
+        plan(rows, 8)
+
+
+def test_rows_of_no_sequence_are_refused_before_a_launch():
+    case = Case(((0,), (), (3,)), 9, 2, kv_heads=1, group=1, width=8, layout="dense", seed=0)
+    own, keys, values = case.inputs()
+    with pytest.raises(ValueError, match="expected 2 sequences, got number 2"):
+        plan_kernel(case.rows(), 9)(own, keys[:2], values[:2])
 
 
 def test_there_is_a_tile_for_every_usual_head():

@@ -7,6 +7,7 @@ from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
 from tube_lightning.networks.grouped_attention import plan_grouped
+from tube_lightning.networks.planned_rows import PlannedRows
 from tube_lightning.networks.products import linear
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
@@ -29,6 +30,7 @@ __all__ = [
     "DiTConfig",
     "NoisyRows",
     "PlanAttention",
+    "PlannedRows",
     "SamplingModel",
     "TransformersARM",
     "Trunk",

@@ -3,6 +3,7 @@
 Also what the kernel is compared with.
 """
 
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -113,37 +114,35 @@ def _attend_stretch(
 
 
 def _group_sequences(rows: NoisyRows, clean_length: int) -> list[_Group]:
-    """Cut the rows where the sequence changes; put equal neighbours together.
-
-    The device is waited for once.
-    """
-    device = rows.start.device
-    sequence, start = torch.stack([rows.sequence, rows.start]).cpu()
-    if start.max() > clean_length:
-        raise ValueError(f"rows.start: expected at most {clean_length} clean tokens before a row")
-    sequences, counts = torch.unique_consecutive(sequence, return_counts=True)
+    """Cut the rows where the sequence changes; put equal neighbours together."""
+    rows.check_runs(clean_length)
     groups: list[_Group] = []
-    begin, previous = 0, start[:0]
-    for number, starts in zip(sequences.tolist(), start.split(counts.tolist()), strict=True):
-        end = begin + len(starts)
-        if starts.equal(previous) and groups[-1].sequences.stop == number:
+    begin, previous = 0, list[tuple[int, int]]()
+    for sequence, runs in groupby(rows.runs, key=lambda run: run.sequence):
+        blocks = [(run.start, run.num_rows) for run in runs]
+        end = begin + sum(num_rows for _, num_rows in blocks)
+        if blocks == previous and groups[-1].sequences.stop == sequence:
             same = groups.pop()
             same_rows = slice(same.rows.start, end)
             group = same._replace(num_sequences=same.num_sequences + 1, rows=same_rows)
         else:
-            group = _Group(number, 1, slice(begin, end), _cut_stretches(starts, device))
+            stretches = _cut_stretches(blocks, rows.start[begin:end])
+            group = _Group(sequence, 1, slice(begin, end), stretches)
         groups.append(group)
-        begin, previous = end, starts
+        begin, previous = end, blocks
     return groups
 
 
-def _cut_stretches(starts: Int64[Tensor, " rows"], device: torch.device) -> list[_Stretch]:
-    """Cut the rows of a sequence every ``_STRETCH`` tokens of it."""
-    _, counts = torch.unique_consecutive(starts // _STRETCH, return_counts=True)
+def _cut_stretches(blocks: list[tuple[int, int]], starts: Int64[Tensor, " rows"]) -> list[_Stretch]:
+    """Cut the rows of a sequence every ``_STRETCH`` tokens of it.
+
+    ``blocks`` are (start, number of rows), and ``starts`` the same row by row, on the device.
+    """
     stretches, begin = [], 0
-    for some in starts.split(counts.tolist()):
-        shortest, longest = some.aminmax()
-        unseen = torch.arange(shortest, longest) >= some[:, None, None]
-        here = slice(begin, begin := begin + len(some))
-        stretches.append(_Stretch(here, int(longest), unseen.to(device)))
+    for _, near in groupby(blocks, key=lambda block: block[0] // _STRETCH):
+        places, counts = zip(*near, strict=True)
+        here = slice(begin, begin := begin + sum(counts))
+        tail = torch.arange(min(places), max(places), device=starts.device)
+        unseen = tail >= starts[here, None, None]
+        stretches.append(_Stretch(here, max(places), unseen))
     return stretches

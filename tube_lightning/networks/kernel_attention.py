@@ -15,15 +15,13 @@ from tube_lightning.networks.trunk import Projections
 
 
 def plan_launches(rows: NoisyRows, clean_length: int) -> Attend:
-    """Plan one launch a layer; what comes out is NaN if the rows are not in order.
-
-    For dtypes and widths that ``fits_kernel`` takes. There are no gradients.
-    """
+    """Plan one launch a layer, for dtypes and widths that ``fits_kernel`` takes; no gradients."""
+    rows.check_runs(clean_length)
     num_rows, size = rows.tokens.shape
 
     @lru_cache(maxsize=1)  # all layers have the same number of sequences
     def cut(batch: int, rows_per_tile: int) -> Cut:
-        return cut_rows(rows, batch, clean_length, rows_per_tile)
+        return cut_rows(rows, batch, rows_per_tile)
 
     def attend(
         own: Projections,

@@ -27,7 +27,6 @@ def attend_to_prefix(
     tile_last,
     sequence,
     start,
-    refused,
     scale,
     size,
     width,
@@ -57,8 +56,7 @@ def attend_to_prefix(
     """Attend with the queries of rows ``tile_first`` to ``tile_last``, or a part of a long row.
 
     Tokens are counted through all rows, ``size`` in each. Every ``_row``, ``_token``, ``_head`` and
-    ``_sequence`` is a stride; widths are padded to WIDTH. ``refused`` is 0, or NaN for rows that
-    are not what they must be: then so is all that comes out.
+    ``_sequence`` is a stride; widths are padded to WIDTH.
     """
     tile, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     kv_head = head // group
@@ -74,7 +72,6 @@ def attend_to_prefix(
     q = _load_tokens(
         queries + head * query_head, token, there, size, query_row, query_token, column, inside
     )
-    scale = scale + tl.load(refused)
 
     top = tl.full([QUERIES], LOWEST, tl.float32)
     total = tl.zeros([QUERIES], tl.float32)

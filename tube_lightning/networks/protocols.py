@@ -1,11 +1,21 @@
 """What the rest of the package sees of a model."""
 
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+
+class BlockRun(NamedTuple):
+    """Neighbouring rows of one block."""
+
+    sequence: int
+    start: int
+    num_rows: int
 
 
 @dataclass(frozen=True)
@@ -13,8 +23,9 @@ class NoisyRows:
     """Blocks with some of their tokens hidden: one row is one revealed set of one block.
 
     Rows stand in order of their sequences, and those of a sequence in order of start: neighbours
-    share their clean prefix, and a kernel can cut them into tiles without asking the host. On a CPU
-    other rows are refused; elsewhere, where looking would be waiting, the kernel makes NaN of them.
+    share their clean prefix, and a kernel cuts them into tiles where they are. ``places`` and
+    ``runs`` are found by asking the device; rows that are ``known`` to the host have them from
+    there, so that nobody waits.
     """
 
     sequence: Int64[Tensor, " rows"]
@@ -26,30 +37,39 @@ class NoisyRows:
     needed: Bool[Tensor, "rows size"]
     """Where a log-probability is asked for: hidden positions only."""
 
-    def __post_init__(self) -> None:
-        """Refuse rows that are out of order, where that can be seen at once."""
-        if self.start.device.type == "cpu":
-            self.check_order()
+    @cached_property
+    def places(self) -> Int64[Tensor, " needed"]:
+        """The needed positions, numbered through all rows: an index in place of the mask."""
+        return self.needed.flatten().nonzero()[:, 0]
 
-    def check_order(self) -> None:
-        """Refuse rows that are out of order, naming the first; waits for the device."""
-        out_of_order = torch.nonzero(~self.in_order())
-        if len(out_of_order):
-            row = int(out_of_order[0]) + 1
-            before, here = (
-                f"sequence {int(self.sequence[at])} at {int(self.start[at])}"
-                for at in (row - 1, row)
-            )
-            raise ValueError(
-                f"rows: expected sequences in order, and starts in order in each of them, "
-                f"got {here} after {before} (row {row})"
-            )
+    @cached_property
+    def runs(self) -> tuple[BlockRun, ...]:
+        """The blocks of the rows, in their order."""
+        blocks = zip(self.sequence.tolist(), self.start.tolist(), strict=True)
+        return tuple(BlockRun(*block, len(list(same))) for block, same in groupby(blocks))
 
-    def in_order(self) -> Bool[Tensor, " others"]:
-        """Say of each row but the first whether it may stand behind the one before."""
-        same = self.sequence[1:] == self.sequence[:-1]
-        later = self.sequence[1:] > self.sequence[:-1]
-        return later | (same & (self.start[1:] >= self.start[:-1]))
+    def known(self, places: Int64[Tensor, " needed"], runs: tuple[BlockRun, ...]) -> "NoisyRows":
+        """Return the same rows, whose places and runs the host knows already."""
+        rows = replace(self)
+        vars(rows).update(places=places, runs=runs)
+        return rows
+
+    def check_runs(self, clean_length: int) -> None:
+        """Refuse rows that are out of order, or not behind clean tokens, naming the first."""
+        before = BlockRun(0, 0, 0)
+        for run in self.runs:
+            if run[:2] < before[:2]:
+                raise ValueError(
+                    "rows: expected sequences in order, and starts in order in each of them, got "
+                    f"sequence {run.sequence} at {run.start} after {before.sequence} at "
+                    f"{before.start}"
+                )
+            if not 0 <= run.start <= clean_length:
+                raise ValueError(
+                    f"rows.start: expected at most {clean_length} clean tokens before a row, "
+                    f"got {run.start}"
+                )
+            before = run
 
 
 C = TypeVar("C")

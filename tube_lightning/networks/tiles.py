@@ -6,7 +6,7 @@ A tile is some whole rows of one sequence, or a part of a row that is longer tha
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float32, Int32
+from jaxtyping import Int32
 from torch import Tensor
 
 from tube_lightning.networks.protocols import NoisyRows
@@ -71,28 +71,21 @@ class Cut(NamedTuple):
     """The row after the last. There are as many tiles as there can be at most: some are empty."""
     sequence: Int32[Tensor, " rows"]
     start: Int32[Tensor, " rows"]
-    refused: Float32[Tensor, ""]
-    """NaN if rows are out of order, of no sequence or not behind clean tokens; else 0."""
 
 
-def cut_rows(rows: NoisyRows, batch: int, clean_length: int, rows_per_tile: int) -> Cut:
-    """Cut rows into tiles, never over the edge of a sequence, on their device and without waiting.
+def cut_rows(rows: NoisyRows, batch: int, rows_per_tile: int) -> Cut:
+    """Cut rows into tiles, never over the edge of a sequence.
 
-    Rows that are refused are in a tile all the same, and read nothing that is not there.
+    Where the rows are, and without asking: they must be in order (``NoisyRows.check_runs``).
     """
-    num_rows, device = len(rows.sequence), rows.sequence.device
-    sequence = rows.sequence.clamp(0, batch - 1)
-    start = rows.start.clamp(0, clean_length)
-    good = rows.in_order().all() & (rows.sequence == sequence).all() & (rows.start == start).all()
+    sequence, device = rows.sequence.contiguous(), rows.sequence.device
     all_sequences = torch.arange(batch, device=device)
     begin = torch.searchsorted(sequence, all_sequences)
     end = torch.searchsorted(sequence, all_sequences, right=True)
     counts = (end - begin + rows_per_tile - 1) // rows_per_tile
     ends = counts.cumsum(0)
-    tile = torch.arange(-(-num_rows // rows_per_tile) + batch, device=device)
+    tile = torch.arange(-(-len(sequence) // rows_per_tile) + batch, device=device)
     owner = torch.searchsorted(ends, tile, right=True).clamp(max=batch - 1)
     first = begin[owner] + (tile - ends[owner] + counts[owner]) * rows_per_tile
-    first = torch.where(good, first, tile * rows_per_tile)
-    last = torch.minimum(first + rows_per_tile, torch.where(good, end[owner], num_rows))
-    refused = torch.where(good, 0.0, torch.nan)
-    return Cut(first.int(), last.int(), sequence.int(), start.int(), refused)
+    last = torch.minimum(first + rows_per_tile, end[owner])
+    return Cut(first.int(), last.int(), sequence.int(), rows.start.int())
