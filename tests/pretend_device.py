@@ -80,14 +80,15 @@ class PretendTensor(Tensor):
     def __new__(cls, held, device):
         if held.dtype == torch.float64 and not _has_float64:
             raise TypeError(f"{device} has no float64")
-        return torch.Tensor._make_wrapper_subclass(
-            cls,
-            held.shape,
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
-            device=device,
-        )
+        with torch.inference_mode(False):  # or views of ordinary tensors would be none
+            return torch.Tensor._make_wrapper_subclass(
+                cls,
+                held.shape,
+                strides=held.stride(),
+                storage_offset=held.storage_offset(),
+                dtype=held.dtype,
+                device=device,
+            )
 
     def __init__(self, held, device):
         self.held = held
@@ -104,6 +105,10 @@ class PretendTensor(Tensor):
     @classmethod
     def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
+        if torch.is_inference_mode_enabled():  # elsewhere autograd has taken operators apart
+            results = operator.decompose(*args, **kwargs)
+            if results is not NotImplemented:
+                return results
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         device = next(tensor.device for tensor in given if isinstance(tensor, cls))
         _look_at(operator, given, args, kwargs)
@@ -112,6 +117,8 @@ class PretendTensor(Tensor):
         held = tree_map_only(cls, lambda tensor: tensor.held, (args, kwargs))
         results = operator(*held[0], **held[1])
         known = {id(tensor.held): tensor for tensor in given if isinstance(tensor, cls)}
+        if any(tensor.shape != tensor.held.shape for tensor in known.values()):
+            raise NotImplementedError(f"{operator}: a pretend tensor cannot be resized")
         return tree_map_only(
             Tensor, lambda result: known.get(id(result), _put(result, device)), results
         )
@@ -160,6 +167,11 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
     return PretendTensor(torch.empty_strided(size, stride, dtype=dtype), device)
 
 
+def _arange(*limits, dtype=None, layout=None, device=None, pin_memory=None):
+    """Do what torch would do by resizing a tensor."""
+    return PretendTensor(torch.arange(*limits, dtype=dtype), device)
+
+
 def _copy_from(source, target, non_blocking=False):
     """Do what ``torch.tensor`` and ``new_tensor`` ask for: they go past ``__torch_dispatch__``."""
     arguments = (target, source, non_blocking)
@@ -170,3 +182,5 @@ _kernels = torch.library.Library("aten", "IMPL")
 _kernels.impl("empty.memory_format", _empty, "PrivateUse1")
 _kernels.impl("empty_strided", _empty_strided, "PrivateUse1")
 _kernels.impl("_copy_from", _copy_from, "PrivateUse1")
+for _name in ("arange", "arange.start", "arange.start_step"):
+    _kernels.impl(_name, _arange, "PrivateUse1")
