@@ -8,11 +8,14 @@ has no such numbers, as Apple's has not. Values are the CPU's, bit for bit.
 import contextlib
 from collections import Counter
 
+import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from tube_lightning.networks import products
 from tube_lightning.placement import exact_device
 
 aten = torch.ops.aten
@@ -184,3 +187,18 @@ _kernels.impl("empty_strided", _empty_strided, "PrivateUse1")
 _kernels.impl("_copy_from", _copy_from, "PrivateUse1")
 for _name in ("arange", "arange.start", "arange.start_step"):
     _kernels.impl(_name, _arange, "PrivateUse1")
+
+
+@pytest.fixture(autouse=True)
+def same_arithmetic(monkeypatch):
+    """Let the CPU multiply and attend as a device without kernels of its own does."""
+    monkeypatch.setattr(products, "_has_onednn", lambda: False)
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@pytest.fixture(params=[True, False], ids=["float64", "without_float64"])
+def both_kinds(request):
+    """Run on a device with float64, and on one without."""
+    with contextlib.nullcontext() if request.param else without_float64():
+        yield
