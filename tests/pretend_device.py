@@ -154,10 +154,17 @@ def _look_at(operator, given, args, kwargs):
 
 def _look_at_copy(args, kwargs):
     """Count a copy between devices, unless it may go on while the host does."""
-    target = args[1].device if len(args) > 1 else kwargs.get("device") or args[0].device
-    blocking = not (kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
-    if blocking and torch.device(target) != args[0].device:
+    if len(args) > 1:  # copy_
+        source, target = args[1].device, args[0].device
+    else:
+        source = args[0].device
+        target = torch.device(kwargs.get("device") or source)
+    if target == source:
+        return
+    if not (kwargs.get("non_blocking") or (len(args) > 2 and args[2])):
         _wait("copy")
+    elif target.type == "cpu":
+        raise RuntimeError("copy: expected to wait for numbers that come to the host")
 
 
 def _empty(size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):

@@ -28,7 +28,7 @@ from tube_lightning.lattice import exact_cubo, exact_elbo, exact_log_likelihoods
 from tube_lightning.metrics import LikelihoodBound
 from tube_lightning.networks import DiT, DiTARM, TransformersARM
 from tube_lightning.orderings import EqualChunks, RevealedSets, all_sets, reveal_times
-from tube_lightning.placement import exact_device
+from tube_lightning.placement import exact_device, send
 from tube_lightning.protocol import Protocol
 from tube_lightning.records import named_tensors
 from tube_lightning.sampling import sample_sequences
@@ -119,6 +119,15 @@ def test_waits_are_counted():
         "equal": 1,
         "copy": 4,
     }
+
+
+def test_numbers_that_come_to_the_host_are_waited_for():
+    x = torch.ones(2, device=PRETEND)
+    with pytest.raises(RuntimeError, match="expected to wait"):
+        x.to("cpu", non_blocking=True)
+    with synchronisations() as waits:
+        assert send(x, torch.device("cpu")).tolist() == [1, 1]
+    assert waits == {"copy": 1}
 
 
 def test_a_device_without_float64_refuses_it():
