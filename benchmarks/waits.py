@@ -71,8 +71,9 @@ def simulate(scenario: str, num_ranks: int) -> Lost:
     slow[-1] = slowness
     seconds = (batches * slow).swapaxes(1, 2)
     work = seconds.sum(axis=2).mean(axis=1)
-    ways = [*durations(seconds), np.array([_one_queue(some.ravel(), slow) for some in batches])]
-    return Lost(scenario, num_ranks, *(float(1 - (work / whole).mean()) for whole in ways))
+    lock_step, noticeboard = (float(1 - (work / whole).mean()) for whole in durations(seconds))
+    from_one_queue = np.mean([_lost_with_one_queue(some.ravel(), slow) for some in batches])
+    return Lost(scenario, num_ranks, lock_step, noticeboard, float(from_one_queue))
 
 
 def durations(seconds: Seconds) -> tuple[Seconds, Seconds]:
@@ -83,13 +84,14 @@ def durations(seconds: Seconds) -> tuple[Seconds, Seconds]:
     return seconds.max(axis=-2).sum(axis=-1), seconds.sum(axis=-1).max(axis=-1)
 
 
-def _one_queue(batches: Seconds, slow: Seconds) -> float:
-    """Return how long all takes if whoever is free takes the next batch."""
+def _lost_with_one_queue(batches: Seconds, slow: Seconds) -> float:
+    """Return the share lost if whoever is free takes the next batch."""
     free = [(0.0, rank) for rank in range(len(slow))]
     for seconds in batches:
         at, rank = heapq.heappop(free)
         heapq.heappush(free, (at + seconds * slow[rank], rank))
-    return max(at for at, _ in free)
+    ends = [at for at, _ in free]
+    return 1 - sum(ends) / len(ends) / max(ends)
 
 
 def render(simulated: list[Lost], naps: Seconds, timed: Mapping[str, Timed]) -> str:
@@ -113,7 +115,7 @@ def render(simulated: list[Lost], naps: Seconds, timed: Mapping[str, Timed]) -> 
         f"Measured: {REAL_RANKS} processes on this CPU (gloo) that sleep {REAL_TURNS} log-normal "
         f"naps of {REAL_MEAN:g} s each:",
         "",
-        "| | collectives a batch | seconds of a turn without a batch | all, simulated | all, measured |",
+        "| | collectives a batch | seconds of an empty turn | all, simulated | all, measured |",
         "|---|---:|---:|---:|---:|",
     ]
     for name, found in timed.items():
