@@ -59,7 +59,7 @@ def test_a_process_alone_waits_for_nobody():
     assert not board.must_stop()
     board.ask_to_stop()
     assert board.must_stop()
-    assert leave(board, "stopped", 4) == ([4], ["stopped"])
+    assert leave(board, "stopped", 4) == ([], ["stopped"])
     with pytest.raises(ValueError, match="store: expected one for 2 ranks, got none"):
         Noticeboard(None, 0, 2)
 
