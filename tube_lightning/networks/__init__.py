@@ -6,6 +6,7 @@ from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
+from tube_lightning.networks.planned_rows import PlannedRows
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
     BlockModel,
@@ -26,6 +27,7 @@ __all__ = [
     "DiTConfig",
     "NoisyRows",
     "PlanAttention",
+    "PlannedRows",
     "SamplingModel",
     "TransformersARM",
     "Trunk",
