@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -16,9 +17,11 @@ from torchmetrics import MetricCollection
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.cluster import INTERRUPTED
 from tube_lightning.evaluator.batches import EvaluationBatches, TokenBatch
-from tube_lightning.evaluator.block_scores import score_batch
+from tube_lightning.evaluator.block_scores import num_entries, score_batch
+from tube_lightning.evaluator.budget import agree_on_budget
 from tube_lightning.evaluator.noticeboard import Notice, Noticeboard, State
 from tube_lightning.evaluator.plan import Plan
+from tube_lightning.memory import TokenBudget, default_token_budget
 from tube_lightning.metrics import (
     Measured,
     arm_quantities,
@@ -31,6 +34,7 @@ from tube_lightning.metrics import (
 )
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.regimes import Regime
+from tube_lightning.rundir import record_budget
 from tube_lightning.scores import LEFT_TO_RIGHT, BlockScores, ScoreFiles
 
 
@@ -40,6 +44,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
     ``arms`` are autoregressive models by name: "arm" is the baseline, "arm_ft" one fine-tuned on
     the block model's samples. The running values are for people who watch; results are made from
     the files, in their order. Between the first batch and the last no rank waits for another.
+
+    ``token_budget`` is how many tokens go through a network at once (default: as many as fit), and
+    ``directory`` where the run's record is, which tells it.
     """
 
     def __init__(
@@ -49,6 +56,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
         plan: Plan,
         files: ScoreFiles,
         settings: EstimatorSettings | None = None,
+        *,
+        token_budget: int | None = None,
+        directory: Path | None = None,
     ) -> None:
         super().__init__()
         self.model, self.plan, self.files = model, plan, files
@@ -57,6 +67,8 @@ class LikelihoodEvaluation(lightning.LightningModule):
             setattr(self, name, arm)
         chosen = settings or EstimatorSettings()
         self.metrics = nn.ModuleDict({r.name: self._metrics(r, chosen) for r in plan.regimes})
+        self._asked_budget, self.directory = token_budget, directory
+        self.budget: TokenBudget | None = None
         self.board = Noticeboard()
         self._num_batches = 0
 
@@ -74,22 +86,28 @@ class LikelihoodEvaluation(lightning.LightningModule):
         del batch_idx
         if not batch.sequences:
             return
-        arms = {name: getattr(self, name) for name in self._arm_names}
+        before = None if self.budget is None else self.budget.tokens
         scores = score_batch(
             self.model,
-            arms,
+            self._arms(),
             batch.tokens,
             batch.roles,
             batch.sequences,
             self.plan,
             batch.token_bytes,
             batch.documents,
+            self.budget,
         )
+        if self.budget is not None and self.budget.tokens != before and self.directory is not None:
+            record_budget(self.directory, self.device.type, self.budget.tokens)
         scores = replace(scores, texts=batch.texts)
         self.files.write(batch.number, scores)
         self.count(scores)
         self._num_batches += 1
         self._pin("scoring")
+
+    def _arms(self) -> dict[str, AutoregressiveModel]:
+        return {name: getattr(self, name) for name in self._arm_names}
 
     def count(self, scores: BlockScores) -> None:
         """Add scored sequences to the running values."""
@@ -130,9 +148,17 @@ class LikelihoodEvaluation(lightning.LightningModule):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._request_stop)
         batches = cast("EvaluationBatches", self.trainer.test_dataloaders)
+        self.budget = self._agree_on_budget(batches)
         if self.trainer.is_global_zero:
             for number in batches.finished:
                 self.count(self.files.read(number).to(self.device))
+
+    def _agree_on_budget(self, batches: EvaluationBatches) -> TokenBudget:
+        entries = num_entries(self.plan, batches.batch_size, batches.text.length)
+        others = self._arms().values()
+        fitting = default_token_budget(self.device, self.model, others, entries)
+        strategy = self.trainer.strategy
+        return agree_on_budget(strategy, fitting, self._asked_budget, self.directory)
 
     def _check_quantities(self) -> None:
         """Refuse processes that would add up different things: other estimators, or regimes."""
