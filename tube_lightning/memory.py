@@ -5,16 +5,14 @@ All of this is arithmetic on sizes. A device that runs out all the same halves t
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
-from torch import nn
+from jaxtyping import Int64
+from torch import Tensor, nn
 
 from tube_lightning.checks import check_whole_number
 from tube_lightning.networks import Trunk
 from tube_lightning.records import named_tensors
-
-T = TypeVar("T")
 
 CPU_TOKENS = 1024
 """On CPUs activations should stay in the cache. The last digits of results depend on it."""
@@ -150,14 +148,6 @@ def default_token_budget(
     return choose_budget(device, model_footprint(model), beside, num_entries)
 
 
-def if_it_fits(run: Callable[[], T]) -> T | None:
-    """Return what a function returns, or None if the device's memory ran out: it is free again."""
-    try:
-        return run()
-    except torch.OutOfMemoryError:
-        return None
-
-
 class TokenBudget:
     """How many tokens go through a network at once; fewer when memory has run out."""
 
@@ -165,24 +155,51 @@ class TokenBudget:
         check_whole_number("token_budget", tokens, least=1)
         self.tokens = tokens
 
-    def sequences(self, length: int) -> int:
-        """Return how many sequences are read together: one at least."""
-        return max(1, self.tokens // length)
+    @staticmethod
+    def of(asked: "int | TokenBudget | None", model: object, device: torch.device) -> "TokenBudget":
+        """Return the budget that was asked for, or a new one by the device and the model."""
+        if isinstance(asked, TokenBudget):
+            return asked
+        return TokenBudget(default_token_budget(device, model) if asked is None else asked)
 
     def rows(self, size: int) -> int:
-        """Return how many blocks go through together: one at least."""
+        """Return how many blocks of a size go through together: one at least."""
         return max(1, self.tokens // size)
 
-    def halve(self, device: torch.device, size: int) -> None:
-        """Take half as many tokens from now on, and give back what the device's cache holds.
+    def run_slices(
+        self, run: Callable[[slice], None], tokens: Int64[Tensor, "batch length"], least: int
+    ) -> None:
+        """Call a function on as many sequences at a time as there is place for, one at least.
 
-        Raises where even a single block is too much.
+        If memory runs out, there is place for half as many tokens from then on, and the same
+        sequences run again. Raises where less than ``least`` tokens would be left.
         """
-        if self.tokens <= size:
-            raise torch.OutOfMemoryError(
-                f"token_budget: expected memory for {self.tokens} tokens on {device}, got less"
-            )
-        self.tokens //= 2
-        give_back = getattr(getattr(torch, device.type, None), "empty_cache", None)
-        if give_back is not None:
-            give_back()
+        batch, length = tokens.shape
+        first = 0
+        while first < batch:
+            past = first + self.rows(length)
+            if _fits(run, slice(first, past)):
+                first = past
+            elif self.tokens <= least:
+                raise torch.OutOfMemoryError(
+                    f"token_budget: expected memory for {self.tokens} tokens on {tokens.device}, "
+                    "got less"
+                )
+            else:
+                self.tokens //= 2
+                _give_back_cache(tokens.device)
+
+
+def _fits(run: Callable[[slice], None], some: slice) -> bool:
+    """Run, or tell that memory ran out: all that was made on the way is free again then."""
+    try:
+        run(some)
+    except torch.OutOfMemoryError:
+        return False
+    return True
+
+
+def _give_back_cache(device: torch.device) -> None:
+    give_back = getattr(getattr(torch, device.type, None), "empty_cache", None)
+    if give_back is not None:
+        give_back()

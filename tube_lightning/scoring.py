@@ -9,24 +9,16 @@ Sets are on the host, which plans all micro-batches before the first: between th
 for the device. Tables are where float64 lives (``tube_lightning.placement``).
 """
 
-from collections.abc import Iterable
-from functools import partial
 from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float, Float64, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped
 from torch import Tensor
 
-from tube_lightning.memory import TokenBudget, default_token_budget, if_it_fits
-from tube_lightning.networks import (
-    AutoregressiveModel,
-    BlockModel,
-    NoisyRows,
-    PlannedRows,
-    check_tokens,
-)
+from tube_lightning.memory import TokenBudget
+from tube_lightning.networks import AutoregressiveModel, BlockModel, PlannedRows, check_tokens
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
 from tube_lightning.placement import exact_device, exactly, send
 from tube_lightning.regimes import LARGEST_LATTICE
@@ -97,7 +89,7 @@ def conditional_rows(
         tokens, vocab_size=model.vocab_size, max_length=model.max_length, mask_id=model.mask_id
     )
     (batch, length), size = tokens.shape, model.block_size
-    budget = _budget_object(token_budget, model, tokens.device)
+    budget = TokenBudget.of(token_budget, model, tokens.device)
     num_blocks = -(-length // size)
     revealed, needed, block = sets.revealed.cpu(), sets.needed.cpu(), sets.block.cpu()
     sequence, start = block // num_blocks, block % num_blocks * size
@@ -108,20 +100,19 @@ def conditional_rows(
     table = torch.zeros(needed.shape, dtype=torch.float64, device=home)
     asked = torch.nonzero(needed.any(dim=1))[:, 0]
     asked = asked[block[asked].argsort(stable=True)]  # the rows of a block are neighbours
-    first = 0
-    while first < batch:
-        past = first + budget.sequences(length)
-        theirs = asked[(sequence[asked] >= first) & (sequence[asked] < past)]
+
+    def fill_rows(some: slice) -> None:
+        theirs = asked[(sequence[asked] >= some.start) & (sequence[asked] < some.stop)]
+        if not len(theirs):
+            return  # documents of a single token, or draws that hide none
         rows = PlannedRows(block[theirs], revealed[theirs], needed[theirs], num_blocks)
-        pieces = rows.micro_batches(blocks, budget.rows(size), first)
-        if len(theirs):  # else documents of a single token, or draws that hide none
-            found = if_it_fits(partial(_log_probs, model, tokens[first:past], pieces))
-            if found is None:
-                budget.halve(tokens.device, size)
-                continue
-            row, offset = theirs[rows.places // size], rows.places % size
-            table[send(row, home), send(offset, home)] = exactly(found)
-        first = past
+        context = model.encode(tokens[some])
+        pieces = rows.micro_batches(blocks, budget.rows(size), some.start)
+        found = torch.cat([model.log_probs(context, piece) for piece in pieces])
+        row, offset = theirs[rows.places // size], rows.places % size
+        table[send(row, home), send(offset, home)] = exactly(found)
+
+    budget.run_slices(fill_rows, tokens, least=size)
     if not table.isfinite().all():
         row, offset = torch.nonzero(~table.isfinite())[0].tolist()
         raise ValueError(
@@ -129,22 +120,6 @@ def conditional_rows(
             f"sequence {int(sequence[row])}, position {int(start[row]) + offset}"
         )
     return table
-
-
-def _log_probs(
-    model: BlockModel[C], tokens: Int64[Tensor, "batch length"], pieces: Iterable[NoisyRows]
-) -> Float[Tensor, " needed"]:
-    """Read some sequences, and return all that is asked about them."""
-    context = model.encode(tokens)
-    return torch.cat([model.log_probs(context, piece) for piece in pieces])
-
-
-def _budget_object(
-    asked: int | TokenBudget | None, model: object, device: torch.device
-) -> TokenBudget:
-    if isinstance(asked, TokenBudget):
-        return asked
-    return TokenBudget(default_token_budget(device, model) if asked is None else asked)
 
 
 def block_log_probs(
@@ -170,18 +145,13 @@ def _token_log_probs(
     """Run an ARM on some sequences at a time."""
     if budget is None:
         return exactly(arm.token_log_probs(tokens))
-    batch, length = tokens.shape
-    pieces: list[Tensor] = []
-    first = 0
-    while first < batch:
-        past = first + budget.sequences(length)
-        found = if_it_fits(partial(arm.token_log_probs, tokens[first:past]))
-        if found is None:
-            budget.halve(tokens.device, length)
-            continue
-        pieces.append(exactly(found))
-        first = past
-    return torch.cat(pieces)
+    found: list[Tensor] = []
+    budget.run_slices(
+        lambda some: found.append(exactly(arm.token_log_probs(tokens[some]))),
+        tokens,
+        least=tokens.shape[1],
+    )
+    return torch.cat(found)
 
 
 def block_sums(

@@ -143,10 +143,13 @@ class LikelihoodEvaluation(lightning.LightningModule):
         Lightning's own handler starts a broadcast from inside the signal, which may meet another
         collective; this one leaves a note that all ranks read after their batch.
         """
-        self._check_quantities()
-        self.board, self._num_batches = Noticeboard.open(self.trainer.strategy), 0
+        self.board, self._num_batches = Noticeboard(), 0
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._request_stop)
+        self._check_quantities()
+        alone, self.board = self.board, Noticeboard.open(self.trainer.strategy)
+        if alone.must_stop():  # asked to meanwhile
+            self.board.ask_to_stop()
         batches = cast("EvaluationBatches", self.trainer.test_dataloaders)
         self.budget = self._agree_on_budget(batches)
         if self.trainer.is_global_zero:

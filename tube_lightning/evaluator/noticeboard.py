@@ -95,7 +95,9 @@ class Noticeboard:
         self._store.multi_set(self._keys, self._pinned)
 
     def pin(self, notice: Notice) -> None:
-        """Replace this rank's notice."""
+        """Replace this rank's notice; a closed board stays as it is."""
+        if self._closed:
+            return
         self._pinned[self.rank] = notice.encode()
         if self._store is not None:
             self._store.set(self._keys[self.rank], self._pinned[self.rank])
@@ -125,12 +127,12 @@ class Noticeboard:
         The board is closed then, and rank 0, whose process has the store, is the last to go. Raises
         if a rank that is waited for has had nothing new for too long.
         """
-        news_at = [time.monotonic()] * len(self._keys)
+        news_at, seen = [time.monotonic()] * len(self._keys), list(self._pinned)
         while not self._closed:
-            before = list(self._pinned)
             notices, now = self.notices(), time.monotonic()
-            changed = [ours != theirs for ours, theirs in zip(before, self._pinned, strict=True)]
+            changed = [ours != theirs for ours, theirs in zip(seen, self._pinned, strict=True)]
             news_at = [now if new else at for new, at in zip(changed, news_at, strict=True)]
+            seen = list(self._pinned)
             if any(changed):
                 yield
             late = [rank for rank, notice in enumerate(notices) if notice.state == "scoring"]
