@@ -29,10 +29,10 @@ from benchmarks.performance_page import run_as_command
 from tube_lightning.bounds import elbo_k, tube_loo
 from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model
 from tube_lightning.data import demo_sequences, sequence_order
-from tube_lightning.doctor.speed import PUBLISHED, middle_rows, random_model
+from tube_lightning.doctor.speed import PUBLISHED, middle_rows
 from tube_lightning.evaluator import Plan, score_batch
 from tube_lightning.lattice import exact_log_likelihood, score_orderings
-from tube_lightning.networks import BlockDiffusion
+from tube_lightning.networks import BlockDiffusion, DiT
 from tube_lightning.orderings import block_roles, reveal_times
 from tube_lightning.protocol import Protocol
 from tube_lightning.regimes import ANY_ORDER
@@ -41,8 +41,8 @@ from tube_lightning.scoring import conditional_rows
 SEQUENCES = {4: 32, 8: 8, 16: 3}
 """How many sequences of 128 tokens of the held-out text, by block size."""
 PUBLISHED_BLOCKS = 17
-SHARP = 7.5
-"""Times the weights of a random head (0.02): logits then have a standard deviation near 4."""
+FLAT, SHARP = 0.02, 0.15
+"""Standard deviations of a random head's weights: logits have 28 times as much, 0.6 and 4."""
 DTYPES = (torch.float32, torch.bfloat16)
 BlockValues = dict[str, Float64[Tensor, " blocks"]]
 """By quantity, in nats."""
@@ -96,22 +96,33 @@ def demo_shifts(size: int) -> Iterator[Shift]:
     yield from _shifts(f"embedded (4 x 128), L' = {size}", values, num_tokens)
 
 
-def published_shifts(sharpness: float, what: str) -> Iterator[Shift]:
+def published_shifts(head_std: float, what: str) -> Iterator[Shift]:
     """Score a random network of the published size, exactly and by sampled orderings."""
     values = []
     tokens, sets = middle_rows(PUBLISHED, PUBLISHED_BLOCKS)
+    network = _random_network(head_std)
     for dtype in DTYPES:
-        model = _sharpened(random_model(PUBLISHED, torch.device("cpu"), dtype), sharpness)
         with torch.no_grad():
-            rows = conditional_rows(model, tokens, sets)
+            rows = conditional_rows(BlockDiffusion.from_network(network, dtype), tokens, sets)
         values.append(_any_order(rows, sets.block))
     num_tokens = PUBLISHED_BLOCKS * PUBLISHED.block_size
     yield from _shifts(f"published size (12 x 768), {what}, L' = 4", values, num_tokens)
 
 
-def _sharpened(model: BlockDiffusion, sharpness: float) -> BlockDiffusion:
-    weight, bias = model.trunk.head
-    return BlockDiffusion(model.config, replace(model.trunk, head=(weight * sharpness, bias)))
+def _random_network(head_std: float) -> DiT:
+    """Make a network in which every layer adds as much to the stream as the embedding has."""
+    with torch.device("meta"):
+        network = DiT(replace(PUBLISHED, adaln=False))
+    network = network.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in network.named_parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.constant_(parameter, float("norm" in name))
+            continue
+        std = 1.0 if "embed" in name else parameter.shape[1] ** -0.5
+        std = head_std if "output" in name else std
+        torch.nn.init.normal_(parameter, std=std, generator=generator)
+    return network
 
 
 def _any_order(rows: Float64[Tensor, "rows size"], block: Int64[Tensor, " rows"]) -> BlockValues:
@@ -160,7 +171,7 @@ def render(shifts: list[Shift]) -> str:
 def measure_all() -> list[Shift]:
     """Measure every network."""
     shifts = [shift for size in SEQUENCES for shift in demo_shifts(size)]
-    shifts += published_shifts(1.0, "flat")
+    shifts += published_shifts(FLAT, "flat")
     shifts += published_shifts(SHARP, "sharp")
     return shifts
 
