@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Float64, Int, Int64, Shaped
+from jaxtyping import Float, Float64, Int, Shaped
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
@@ -67,14 +67,7 @@ class LikelihoodBound(Metric):
     full_state_update = False
     higher_is_better = True
     is_differentiable = False
-    sum_nats: Float64[Tensor, ""]
     log_sum_ratio: Float64[Tensor, ""]
-    num_ratios: Int64[Tensor, ""]
-    num_tokens: Int64[Tensor, ""]
-    num_sequences: Int64[Tensor, ""]
-    sum_squares: Float64[Tensor, ""]
-    sum_products: Float64[Tensor, ""]
-    sum_token_squares: Int64[Tensor, ""]
     unlike: Float[Tensor, ""]
 
     def __init__(
@@ -87,18 +80,9 @@ class LikelihoodBound(Metric):
         super().__init__(**kwargs)
         self.bound = _find_bound(bound)
         self.name = name or (bound if isinstance(bound, str) else "bound")
-        for state, kind in (
-            ("sum_nats", torch.float64),
-            ("sum_squares", torch.float64),  # of the sequences' nats
-            ("sum_products", torch.float64),  # of their nats and tokens
-            ("num_ratios", torch.int64),
-            ("num_tokens", torch.int64),
-            ("num_sequences", torch.int64),
-            ("sum_token_squares", torch.int64),
-        ):
-            self.add_state(state, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
-        nothing = torch.tensor(-torch.inf, dtype=torch.float64)
-        self.add_state("log_sum_ratio", nothing, dist_reduce_fx=_logsumexp_of_ranks)
+        for state, empty in CorpusSums.nothing()._asdict().items():
+            in_log_space = state == "log_sum_ratio"
+            self.add_state(state, empty, _logsumexp_of_ranks if in_log_space else "sum")
         # equal to no other's, itself included: a collection merges metrics whose states are equal
         # after the first batch, on which a lower and an upper bound may tie
         self.add_state("unlike", torch.tensor(torch.nan), dist_reduce_fx="max")

@@ -22,6 +22,12 @@ class CorpusSums(NamedTuple):
     num_sequences: Shaped[Tensor, "*metrics"]
     sum_token_squares: Shaped[Tensor, "*metrics"]
 
+    @staticmethod
+    def nothing() -> "CorpusSums":
+        """Return the sums of no sequences: nats in float64, whole numbers in int64."""
+        nats, number = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
+        return CorpusSums(nats, nats, nats, nats - torch.inf, number, number, number, number)
+
     def rate(self) -> Float64[Tensor, "*metrics"]:
         """Return the nats per token."""
         return (self.sum_nats + (self.log_sum_ratio.exp() - self.num_ratios)) / self.num_tokens
