@@ -64,6 +64,14 @@ def wait_for_child(process):
     return int(found[0])
 
 
+def wait_for_end(child):
+    """Wait until a process is gone."""
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def kill_group(process):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -133,7 +141,7 @@ def test_sigterm_to_another_process_stops_all(folder, options, whole):
     os.kill(int(child), signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, err
-    assert not Path(f"/proc/{child}").exists()
+    wait_for_end(child)
     kept = parts(folder / "other")
     assert 3 <= len(kept) < NUM_BATCHES
     run(folder, *options, "output_dir=other", "trainer.devices=2")
@@ -148,10 +156,7 @@ def test_sigterm_before_the_first_batch_ends_all_processes(folder, options):
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for_end(child)
 
 
 def test_a_process_that_dies_ends_the_run(folder, options, whole):
