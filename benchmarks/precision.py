@@ -7,8 +7,8 @@ The same networks on the same text with the same orderings, their matrix product
 bf16: any order, block by block and over the text. The embedded networks are trained and tiny. A
 network of the published size has random weights here, so it says how rounding adds up over 12
 layers 768 wide, and not what a trained one makes of it. Its predictions are flat, or with larger
-weights in its head as sharp as a language model's; what it hides looks much the same everywhere, so
-that the shifts of its blocks go together, and only other seeds tell how large they are by chance.
+weights in its head as sharp as a language model's. The shifts of one network's blocks may go
+together, so that their spread tells too small an error: other seeds show.
 """
 
 import math
