@@ -62,7 +62,7 @@ def test_plans_fit_their_devices(experiment, dtype):
     for gigabytes in memory.DEVICES:
         budget, peak = memory.plan(experiment, dtype, gigabytes)
         assert peak.total <= USABLE * gigabytes * 1e9
-        assert budget >= 8192
+        assert budget >= 4096
 
 
 # ---- precision

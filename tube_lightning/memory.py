@@ -24,8 +24,8 @@ USABLE = 0.85
 """Of the memory: the rest is the driver's, the libraries', and lost between pieces."""
 BYTES_AN_ENTRY = 20
 """Of the table of a batch: float64 twice, and which positions are revealed and needed."""
-_LOGITS_A_TOKEN = 2 * 1024
-"""Numbers of the head's piece of the vocabulary for a token: logits, and their exponentials."""
+HEAD_BYTES = 2 * 4 * 2**26
+"""Of the logits that an accelerator's head holds at once, and of their log-softmax."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,14 @@ class PeakMemory:
     """keys and values of clean tokens"""
     passing: int
     """the tokens of a micro-batch"""
+    head: int
+    """a piece of their logits"""
     table: int
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.networks + self.kept + self.passing + self.table
+        return self.networks + self.kept + self.passing + self.head + self.table
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Footprint:
     kept: int
     """of a clean token: keys and values of all layers"""
     passing: int
-    """of a token on its way: its stream twice, the normed one, the MLP's four times wider layer
-    before and after the GELU, and its part of the head. Attention's own is not counted."""
+    """of a token on its way: its stream twice, the normed one, and the MLP's four times wider layer
+    before and after the GELU. Attention's own is not counted."""
 
     def peak(
         self, token_budget: int, *, length: int, batch_size: int, beside: int, num_entries: int
@@ -68,6 +70,7 @@ class Footprint:
             self.weights + beside,
             sequences * length * self.kept,
             max(token_budget, length) * self.passing,
+            HEAD_BYTES,
             num_entries * BYTES_AN_ENTRY,
         )
 
@@ -83,7 +86,7 @@ def network_footprint(
     if weights is None:
         weights = num_layers * 12 * dim**2 * width + 2 * vocab_size * dim * 4
     kept = num_layers * 2 * dim * width
-    passing = dim * (2 * 4 + 9 * width) + _LOGITS_A_TOKEN * 4
+    passing = dim * (2 * 4 + 9 * width)
     return Footprint(weights, kept, passing)
 
 
@@ -126,7 +129,8 @@ def fitting_budget(
     """
     if memory is None or network is None:
         return MOST_TOKENS
-    left = int(USABLE * memory) - network.weights - beside - num_entries * BYTES_AN_ENTRY
+    fixed = network.weights + beside + HEAD_BYTES + num_entries * BYTES_AN_ENTRY
+    left = int(USABLE * memory) - fixed
     fitting = max(left // (network.kept + network.passing), LEAST_TOKENS)
     return min(MOST_TOKENS, 1 << (fitting.bit_length() - 1))
 
