@@ -76,8 +76,8 @@ def make_tables() -> str:
         f"*Arithmetic*: published size (12 x 768), an ARM beside it, {BATCH_SIZE} sequences of "
         f"{LENGTH:,} tokens, MB:",
         "",
-        "| L' | dtype | device | tokens at once | networks | clean keys | micro-batch | head | table "
-        "| together | of the device |",
+        "| L' | dtype | device | tokens at once | networks | clean keys | micro-batch | head "
+        "| table | together | of the device |",
         "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for experiment, size in BLOCK_SIZES.items():
