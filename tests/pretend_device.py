@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tube_lightning.networks import products
+from tube_lightning.networks import head, products
 from tube_lightning.placement import exact_device
 
 aten = torch.ops.aten
@@ -198,8 +198,9 @@ for _name in ("arange", "arange.start", "arange.start_step"):
 
 @pytest.fixture(autouse=True)
 def same_arithmetic(monkeypatch):
-    """Let the CPU multiply and attend as a device without kernels of its own does."""
+    """Let the CPU multiply, attend and predict as a device without kernels of its own does."""
     monkeypatch.setattr(products, "_has_onednn", lambda: False)
+    monkeypatch.setattr(head, "_by_vocabulary", head._by_tokens)
     with sdpa_kernel(SDPBackend.MATH):
         yield
 

@@ -20,7 +20,7 @@ from tests.pretend_device import (
     synchronisations,
     without_float64,
 )
-from tube_lightning import scoring
+from tube_lightning import memory, scoring
 from tube_lightning.bounds import elbo_k
 from tube_lightning.evaluator import LikelihoodEvaluation, Plan, TokenBatch, score_batch
 from tube_lightning.evaluator.batches import sequence_roles
@@ -165,7 +165,7 @@ def waits_of_a_batch(protocol, folder, budgets, monkeypatch):
     """Count the waits of batches behind the first, which makes lists of subsets."""
     module, waits = module_on(PRETEND, protocol, folder), []
     for budget in (max(budgets), *budgets):
-        monkeypatch.setattr(scoring, "default_token_budget", lambda _, budget=budget: budget)
+        monkeypatch.setattr(memory, "default_token_budget", lambda *_, budget=budget: budget)
         waits.append(sum(score_on(module, PRETEND)[1].values()))
     return waits[1:]
 

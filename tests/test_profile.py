@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from networks import random_model
 
-from benchmarks.page import PAGE, fill
+from benchmarks.performance_page import PAGE, fill
 from benchmarks.profile import BETWEEN, KINDS, classify, measure, render
 from tube_lightning.doctor.speed import middle_rows
 
