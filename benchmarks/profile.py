@@ -5,7 +5,7 @@
 
 Attention is what a planner's function does (and the clean stream's own), the head what
 ``token_log_probs`` does; linear maps elsewhere are the trunk's matmuls, and other operators the
-rest: norms, GELU, rotations, sets. What is left of the wall clock is Python between the operators,
+rest: norms, rotations, sets. What is left of the wall clock is Python between the operators,
 and the profiler's own.
 """
 
@@ -29,6 +29,7 @@ from tube_lightning.scoring import conditional_rows
 
 KINDS = ("trunk matmuls", "attention", "head", "rest")
 BETWEEN = "between operators"
+LINEAR_MAPS = ("aten::linear", "mkldnn::_linear_pointwise")
 CPU = torch.device("cpu")
 _ROWS = 510
 """Of the published size: two micro-batches of blocks of 4."""
@@ -58,7 +59,7 @@ def classify(event: FunctionEvent) -> str:
             return at.name
         if at.name == "aten::scaled_dot_product_attention":
             return "attention"
-        linear |= at.name == "aten::linear"
+        linear |= at.name in LINEAR_MAPS
         at = at.cpu_parent
     return "trunk matmuls" if linear else "rest"
 

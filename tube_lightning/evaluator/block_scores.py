@@ -29,6 +29,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     unique_sets,
 )
+from tube_lightning.placement import exact_device, send
 from tube_lightning.records import map_tensors
 from tube_lightning.regimes import ANY_ORDER, EqualChunks, Regime
 from tube_lightning.scores import NOWHERE, BlockScores, RegimeScores
@@ -46,10 +47,11 @@ _MAX_TABLE = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Some sequences with all their draws, on the device of the model."""
+    """Some sequences with all their draws, which the host plans by."""
 
     sequences: list[int]
     tokens: Int64[Tensor, "batch length"]
+    """on the device of the model; all else is on the host"""
     roles: Int64[Tensor, "batch blocks size"]
     times: Float64[Tensor, "batch blocks orderings size"]
     """The sampled orderings, and last the fixed one from left to right."""
@@ -72,27 +74,31 @@ def score_batch(
     ``arms`` are the autoregressive surrogates by name (arm, arm_ft), ``token_bytes`` the bytes of
     the original text that belong to each token and ``documents`` the numbers of their documents,
     where they are known. Values depend on the seed, the sequences' ids and their tokens; which
-    others are in the batch does not matter, nor how many tokens go through a network at once.
+    others are in the batch does not matter, nor how many tokens go through a network at once. They
+    stay where float64 lives on the tokens' device.
     """
     start = time.perf_counter()
+    planned = roles.cpu()
     arm_budget = None if tokens.device.type == "cpu" else token_budget
     with torch.no_grad():
         parts = [
             _score_exactly(model, batch, plan) if plan.exact else _score_sampled(model, batch, plan)
-            for batch in _slices(tokens, roles, list(sequences), plan, token_budget)
+            for batch in _slices(tokens, planned, list(sequences), plan, token_budget)
         ]
         likelihoods = {
-            name: block_log_probs(arm, tokens, roles, arm_budget) for name, arm in arms.items()
+            name: block_log_probs(arm, tokens, planned, arm_budget) for name, arm in arms.items()
         }
-    return BlockScores(
+    roles = send(planned, tokens.device)
+    scores = BlockScores(
         sequences=torch.tensor(list(sequences), dtype=torch.int64),
         num_tokens=(roles == Role.SCORED).sum(dim=-1),
         regimes=map_tensors(lambda _, *slices: torch.cat(slices), *parts),
         arms=likelihoods,
         num_bytes=None if token_bytes is None else block_sums(token_bytes, roles),
         documents=None if documents is None else at_scored(documents.long(), roles, NOWHERE),
-        seconds=time.perf_counter() - start,
     )
+    scores = scores.to(exact_device(tokens.device))
+    return replace(scores, seconds=time.perf_counter() - start)
 
 
 def num_entries(plan: Plan, batch_size: int, length: int) -> int:
@@ -115,7 +121,7 @@ def _slices(
     for first in range(0, batch, together):
         ids = sequences[first : first + together]
         here = roles[first : first + together]
-        drawn = plan.draw_times(ids, blocks).to(tokens.device).expand(len(ids), -1, -1, -1)
+        drawn = plan.draw_times(ids, blocks).expand(len(ids), -1, -1, -1)
         times = torch.cat([drawn, left_to_right_times(here)[:, :, None]], dim=2)
         slices.append(_Batch(ids, tokens[first : first + together], here, times, token_budget))
     return slices
@@ -136,7 +142,7 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     exact = _exact_values(table, batch.roles, plan)
     continuous = None
     if plan.protocol.elbo_seeds:
-        draws = _draw_hidden(batch, plan)
+        draws = _draw_hidden(batch, plan, table.device)
         codes = encode_sets(draws.revealed)
         rows = table.gather(2, repeat(codes, "b n k -> b n k size", size=table.shape[-1]))
         continuous = draws.weighted_elbo(rows)
@@ -150,9 +156,10 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     }
 
 
-def _draw_hidden(batch: _Batch, plan: Plan) -> HiddenDraws:
+def _draw_hidden(batch: _Batch, plan: Plan, device: torch.device) -> HiddenDraws:
     protocol = plan.protocol
-    return hidden_draws(protocol.seed, batch.sequences, batch.roles, protocol.elbo_seeds)
+    draws = hidden_draws(protocol.seed, batch.sequences, batch.roles, protocol.elbo_seeds)
+    return map_tensors(lambda _, tensor: send(tensor, device), draws)
 
 
 def _exact_values(
@@ -178,12 +185,13 @@ def _exact_chunks(
     regime: Regime,
 ) -> dict[str, Tensor]:
     """Sum over the chunks of each block's scored positions: blocks of the same roles together."""
-    exact = torch.zeros(roles.shape[:2], dtype=torch.float64, device=roles.device)
+    exact = torch.zeros(roles.shape[:2], dtype=torch.float64, device=table.device)
     elbo = torch.zeros_like(exact)
     for kind in roles.flatten(0, 1).unique(dim=0):
         if not (kind == Role.SCORED).any():
             continue
-        here = (roles == kind).all(dim=-1)
+        blocks = torch.nonzero((roles == kind).all(dim=-1))
+        here = tuple(send(blocks, table.device).unbind(dim=1))
         small = scored_table(table[here], kind)
         exact[here] = exact_log_likelihoods(small, [regime.steps])[..., 0]
         elbo[here] = exact_elbo(small, regime.steps)
@@ -199,9 +207,10 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     sets = distinct_sets(*drawn)
     table = conditional_rows(model, batch.tokens, sets, token_budget=batch.token_budget)
     position = torch.arange(table.shape[1], device=table.device)
+    roles = send(roles, table.device)
     regimes = {}
     for regime, index in zip(plan.regimes, sets.index, strict=True):
-        terms = table[index, position.expand_as(index)]
+        terms = table[send(index, table.device), position.expand_as(index)]
         scored = (roles == Role.SCORED).expand_as(index)
         scores = torch.where(scored, terms, 0.0).sum(dim=-1)
         regimes[regime.name] = _regime_scores(scores.view(shape))
@@ -216,11 +225,12 @@ def _continuous_elbo(
     model: BlockModel[Any], batch: _Batch, plan: Plan
 ) -> Float64[Tensor, "batch blocks seeds"]:
     """Run the sets of the continuous-time draws, which no ordering shares."""
-    draws = _draw_hidden(batch, plan)
+    draws = _draw_hidden(batch, plan, batch.roles.device)
     revealed = rearrange(draws.revealed, "b n k size -> (b n k) size")
-    owner = torch.arange(len(revealed), device=revealed.device) // plan.protocol.elbo_seeds
+    owner = torch.arange(len(revealed)) // plan.protocol.elbo_seeds
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
     sets = RevealedSets(distinct, needed, block, index=())
     table = conditional_rows(model, batch.tokens, sets, token_budget=batch.token_budget)
-    return draws.weighted_elbo(table[row].view(draws.hidden.shape))
+    draws = map_tensors(lambda _, tensor: send(tensor, table.device), draws)
+    return draws.weighted_elbo(table[send(row, table.device)].view(draws.hidden.shape))

@@ -33,6 +33,7 @@ from tube_lightning.metrics import (
     surrogate_tubes,
 )
 from tube_lightning.networks import AutoregressiveModel, BlockModel
+from tube_lightning.placement import exact_device
 from tube_lightning.regimes import Regime
 from tube_lightning.rundir import record_budget
 from tube_lightning.scores import LEFT_TO_RIGHT, BlockScores, ScoreFiles
@@ -154,7 +155,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
         self.budget = self._agree_on_budget(batches)
         if self.trainer.is_global_zero:
             for number in batches.finished:
-                self.count(self.files.read(number).to(self.device))
+                self.count(self.files.read(number).to(exact_device(self.device)))
 
     def _agree_on_budget(self, batches: EvaluationBatches) -> TokenBudget:
         entries = num_entries(self.plan, batches.batch_size, batches.text.length)

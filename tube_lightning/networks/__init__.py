@@ -7,6 +7,7 @@ from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
 from tube_lightning.networks.planned_rows import PlannedRows
+from tube_lightning.networks.products import linear
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
     BlockModel,
@@ -35,6 +36,7 @@ __all__ = [
     "check_tokens",
     "check_vocabularies",
     "default_attention",
+    "linear",
     "model_identity",
     "plan_grouped",
     "read_blocks",

@@ -165,6 +165,6 @@ class TransformersARM(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TransformersARM":
         """Follow a trainer to its device, never to its precision."""
-        device = fn(torch.empty(0)).device
+        device = fn(torch.empty(0, device=self.model.device)).device
         super()._apply(lambda tensor: tensor.to(device), recurse)  # type: ignore[no-untyped-call]
         return self
