@@ -59,18 +59,26 @@ class Footprint:
     before and after the GELU. Attention's own is not counted."""
 
     def peak(
-        self, token_budget: int, *, length: int, batch_size: int, beside: int, num_entries: int
+        self,
+        token_budget: int,
+        *,
+        length: int,
+        batch_size: int,
+        beside: int,
+        num_entries: int,
+        head: int = HEAD_BYTES,
     ) -> PeakMemory:
         """Add up the bytes, beside those of other networks and with the table of a batch.
 
-        As many sequences as the budget has tokens for are read together, at least one.
+        As many sequences as the budget has tokens for are read together, at least one. The ``head``
+        of a CPU holds next to nothing.
         """
         sequences = min(batch_size, max(1, token_budget // length))
         return PeakMemory(
             self.weights + beside,
             sequences * length * self.kept,
             max(token_budget, length) * self.passing,
-            HEAD_BYTES,
+            head,
             num_entries * BYTES_AN_ENTRY,
         )
 

@@ -7,7 +7,7 @@ import torch
 
 from tube_lightning.doctor.speed import PUBLISHED, NetworkSpeed, linear_flop
 from tube_lightning.evaluator import Plan
-from tube_lightning.memory import Footprint, choose_budget, network_footprint
+from tube_lightning.memory import HEAD_BYTES, Footprint, choose_budget, network_footprint
 from tube_lightning.orderings import Role, distinct_sets, left_to_right_times, reveal_steps
 from tube_lightning.protocol import Protocol
 
@@ -56,6 +56,7 @@ def _expect_one(experiment: str, speed: NetworkSpeed, device: torch.device) -> E
         batch_size=BATCH_SIZE,
         beside=network.weights,
         num_entries=entries,
+        head=0 if device.type == "cpu" else HEAD_BYTES,
     )
     seconds = flop / speed.flop_per_second
     return Expectation(experiment, speed.dtype, rows, flop, seconds, memory.total)
