@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from tube_lightning.checks import check_whole_number
-from tube_lightning.networks import Trunk
+from tube_lightning.networks import HELD_LOGITS, Trunk
 from tube_lightning.records import named_tensors
 
 CPU_TOKENS = 1024
@@ -24,7 +24,7 @@ USABLE = 0.85
 """Of the memory: the rest is the driver's, the libraries', and lost between pieces."""
 BYTES_AN_ENTRY = 20
 """Of the table of a batch: float64 twice, and which positions are revealed and needed."""
-HEAD_BYTES = 2 * 4 * 2**26
+HEAD_BYTES = 2 * 4 * HELD_LOGITS
 """Of the logits that an accelerator's head holds at once, and of their log-softmax."""
 
 

@@ -7,6 +7,7 @@ from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
 from tube_lightning.networks.grouped_attention import plan_grouped
+from tube_lightning.networks.head import HELD_LOGITS
 from tube_lightning.networks.planned_rows import PlannedRows
 from tube_lightning.networks.products import linear
 from tube_lightning.networks.protocols import (
@@ -21,6 +22,7 @@ from tube_lightning.networks.tokens import check_tokens, check_vocabularies
 from tube_lightning.networks.trunk import ROTARY_BASE, Trunk
 
 __all__ = [
+    "HELD_LOGITS",
     "ROTARY_BASE",
     "AutoregressiveModel",
     "BlockDiffusion",
