@@ -14,7 +14,13 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float64, Int64, Shaped
 from torch import Tensor
 
-from tube_lightning.networks import AutoregressiveModel, BlockModel, NoisyRows, check_tokens
+from tube_lightning.networks import (
+    AutoregressiveModel,
+    BlockModel,
+    NoisyRows,
+    check_tokens,
+    size_of_blocks,
+)
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
 from tube_lightning.regimes import LARGEST_LATTICE
 
@@ -41,25 +47,26 @@ def conditional_table(
 
     ``sets`` says which positions are revealed (True); None is the full lattice in bit-mask order,
     ready for ``tube_lightning.lattice``. Given positions are visible in every set and absent ones
-    in none, whatever ``sets`` says. Revealed, given and absent positions have log-probability 0.
+    in none, whatever ``sets`` says; cut ones do not exist. All but hidden scored positions have
+    log-probability 0. A model that is one block has as many positions as ``tokens``.
 
     ``roles`` defaults to scoring every token of ``tokens``. At most ``token_budget`` tokens (or one
     sequence's clean ones) are in the network at once, whatever the batch and the number of sets;
     besides, there is the table itself.
     """
     roles = _roles_of_each(model, tokens, roles)
+    batch, blocks, size = roles.shape
     if sets is None:
-        if model.block_size > LARGEST_LATTICE:
+        if size > LARGEST_LATTICE:
             raise ValueError(
-                f"sets: expected some for blocks of {model.block_size}: the full lattice is for "
-                f"at most {LARGEST_LATTICE} positions"
+                f"sets: expected some for blocks of {size}: the full lattice is for at most "
+                f"{LARGEST_LATTICE} positions; scored_lattice is that of the scored ones"
             )
-        sets = all_sets(model.block_size)
-    if sets.ndim != 2 or sets.shape[1] != model.block_size:
+        sets = all_sets(size)
+    if sets.ndim != 2 or sets.shape[1] != size:
         raise ValueError(
-            f"sets: expected [sets, {model.block_size}] (the block size), got {tuple(sets.shape)}"
+            f"sets: expected [sets, {size}] (the block size), got {tuple(sets.shape)}"
         )
-    batch, blocks, _ = roles.shape
     revealed = repeat(
         sets.to(tokens.device), "sets size -> batch blocks sets size", batch=batch, blocks=blocks
     )
@@ -73,7 +80,7 @@ def conditional_table(
     )
     needed = ~distinct & (roles.flatten(0, 1)[block] == Role.SCORED)
     rows = RevealedSets(distinct, needed, block, index=())
-    table = conditional_rows(model, tokens, rows, token_budget=token_budget)
+    table = conditional_rows(model, tokens, rows, roles=roles, token_budget=token_budget)
     return rearrange(table[row], "(b n sets) size -> b n sets size", b=batch, n=blocks)
 
 
@@ -82,17 +89,20 @@ def conditional_rows(
     tokens: Int64[Tensor, "batch length"],
     sets: RevealedSets,
     *,
+    roles: Int64[Tensor, "batch blocks size"] | None = None,
     token_budget: int | None = None,
 ) -> Float64[Tensor, "rows size"]:
     """Return the rows of the conditional table that ``sets`` asks for; zero where not needed.
 
     ``sets.block`` counts the blocks of all sequences, one sequence after the other. This is the
     path of sampled orderings: ``table[sets.index[i], position]`` are the terms of regime i.
+    ``roles`` tell which positions are cut; None if there are none.
     """
     check_tokens(
         tokens, vocab_size=model.vocab_size, max_length=model.max_length, mask_id=model.mask_id
     )
-    device, (batch, length), size = tokens.device, tokens.shape, model.block_size
+    device, (batch, length) = tokens.device, tokens.shape
+    size = size_of_blocks(model, length)
     budget = default_token_budget(device) if token_budget is None else token_budget
     if budget < 1:
         raise ValueError(f"token_budget: expected at least 1, got {budget}")
@@ -102,6 +112,7 @@ def conditional_rows(
     _check_sets(revealed, needed, sequence, start, tokens)
     padded = F.pad(tokens, (0, num_blocks * size - length), value=model.mask_id)
     blocks = rearrange(padded, "batch (blocks size) -> (batch blocks) size", size=size)
+    exists = _existing(model, roles)
     table = torch.zeros(needed.shape, dtype=torch.float64, device=device)
     asked = torch.nonzero(needed.any(dim=1))[:, 0]
     asked = asked[block[asked].argsort(stable=True)]  # the rows of a block are neighbours
@@ -118,6 +129,7 @@ def conditional_rows(
                 tokens=blocks[block[some]],
                 revealed=revealed[some],
                 needed=needed[some],
+                exists=None if exists is None else exists[block[some]],
             )
             values = torch.zeros(rows.needed.shape, dtype=torch.float64, device=device)
             values[rows.needed] = model.log_probs(context, rows).double()
@@ -184,6 +196,21 @@ def _check_sets(
             raise ValueError(f"sets: expected {what}, got another in row {int(bad.nonzero()[0])}")
 
 
+def _existing(
+    model: BlockModel[C], roles: Int64[Tensor, "batch blocks size"] | None
+) -> Bool[Tensor, "rows size"] | None:
+    """Say which positions of all blocks exist; None if all do."""
+    cut = None if roles is None else roles.flatten(0, 1) == Role.CUT
+    if cut is None or not cut.any():
+        return None
+    if not getattr(model, "own_length", False):
+        raise ValueError(
+            f"roles: expected no cut positions for blocks of {model.block_size}: this model's "
+            "blocks have one size; positions after the end are absent"
+        )
+    return ~cut
+
+
 def _roles_of_each(
     model: BlockModel[C],
     tokens: Int64[Tensor, "batch length"],
@@ -191,7 +218,7 @@ def _roles_of_each(
 ) -> Int64[Tensor, "batch blocks size"]:
     """Default to scoring everything, and give every sequence its roles."""
     batch, length = tokens.shape
-    everything = block_roles(length, model.block_size, num_given=0)
+    everything = block_roles(length, size_of_blocks(model, length), num_given=0)
     roles = (everything if roles is None else roles).to(tokens.device)
     if (
         roles.shape[-2:] != everything.shape

@@ -9,9 +9,9 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from tube_lightning.lattice.recursions import log_chunk_paths, log_group_paths
-from tube_lightning.lattice.table import checked_size
+from tube_lightning.lattice.table import checked_size, split_first
 from tube_lightning.orderings import all_sets
-from tube_lightning.regimes import Regime, Steps
+from tube_lightning.regimes import FirstFirst, Regime, Steps
 
 MAX_ELBO_STEPS = 1_000_000
 _MAX_ELEMENTS = 1 << 21
@@ -23,8 +23,16 @@ def exact_log_likelihoods(
 ) -> Float64[Tensor, "*batch regimes"]:
     """Return log p(x) of a block under several regimes, exactly, in nats.
 
-    All T-step regimes share one recursion, so the last axis costs little.
+    All T-step regimes share one recursion, so the last axis costs little. Behind ``FirstFirst`` the
+    others are summed with position 0 revealed.
     """
+    rests = [steps.rest for steps in regimes if isinstance(steps, FirstFirst)]
+    if rests and len(rests) < len(regimes):
+        raise ValueError(f"regimes: expected all of them FirstFirst or none, got {list(regimes)}")
+    if rests:
+        first, others = split_first(table)
+        behind = exact_log_likelihoods(others, rests) if others.shape[-1] else 0.0
+        return first[..., None].expand(*first.shape, len(rests)) + behind
     table, size = _prepare_table(table, regimes)
     max_groups = min(size, max((r for r in regimes if isinstance(r, int)), default=0))
     log_groups = table.new_empty(0)
@@ -78,6 +86,9 @@ def exact_elbo(
 
     Reference: TUBE paper, eq. (ao_arm_elbo) and (mdm_elbo).
     """
+    if isinstance(steps, FirstFirst):
+        first, others = split_first(table)
+        return first + (exact_elbo(others, steps.rest) if others.shape[-1] else 0.0)
     table, size = _prepare_table(table, [steps])
     weights = torch.tensor(_edge_weights(size, steps), dtype=torch.float64, device=table.device)
     sets = all_sets(size).to(table.device)

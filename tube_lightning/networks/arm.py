@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
+from tube_lightning.networks.precision import device_only
 from tube_lightning.networks.tokens import check_tokens
 from tube_lightning.networks.trunk import FrozenTrunk, Trunk, in_own_precision
 
@@ -165,6 +166,5 @@ class TransformersARM(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TransformersARM":
         """Follow a trainer to its device, never to its precision."""
-        device = fn(torch.empty(0)).device
-        super()._apply(lambda tensor: tensor.to(device), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(device_only(fn), recurse)  # type: ignore[no-untyped-call]
         return self

@@ -1,0 +1,159 @@
+"""A family of decoders as data: what its ``config.json`` tells, and what it does not."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tube_lightning.checkpoints.checkpoint import WHOLE, Checkpoint, Sizes
+from tube_lightning.checkpoints.decoders.networks import fill_network, make_network
+from tube_lightning.checkpoints.decoders.pieces import Translate, same_name
+from tube_lightning.checkpoints.decoders.settings import plain_settings
+from tube_lightning.checkpoints.family import Family
+from tube_lightning.checkpoints.said import say
+from tube_lightning.networks import Context, DecoderBlockModel, DecoderFacts, First, check_decoder
+
+_OPTIONS = ("dtype", "block_size", "mask_id", "model_length")
+_SIZE_IN_NAME = re.compile(r"-b(\d+)$")
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DecoderFamily:
+    """What all checkpoints of a family have in common.
+
+    ``backbone`` is the model type of transformers whose class has the network, by the checkpoint's
+    own ``model_type`` where that decides. ``block_size`` and ``mask_id`` are the defaults for what
+    ``config.json`` does not tell under one of the ``block_keys`` or ``mask_keys``; a block size of
+    None is the whole sequence, a mask id of None must be told. ``settings`` makes the arguments of
+    transformers' configuration, ``translate`` the names of its tensors. ``look_alikes`` are model
+    types of ARMs that ``config.json`` names: then only the user knows.
+    """
+
+    name: str
+    backbone: str | Mapping[str, str]
+    context: Context
+    block_size: int | None
+    mask_id: int | Mapping[str, int] | None
+    shift: bool = False
+    first: First = "own"
+    first_goes_first: bool = False
+    model_types: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    look_alikes: tuple[str, ...] = ()
+    block_keys: tuple[str, ...] = ("block_size",)
+    mask_keys: tuple[str, ...] = ("mask_token_id", "mask_id")
+    length_key: str = "max_position_embeddings"
+    longest: int | None = None
+    settings: Callable[[Config], Config] = plain_settings
+    translate: Callable[[Config], Translate] = field(default=lambda config: same_name)
+    arms: tuple[str, ...] = ()
+    """ARMs with the same tokenizer, to compare with: "self" for the network read causally."""
+
+    def family(self) -> Family:
+        """Return the family as the registry has it."""
+        return Family(
+            self.name,
+            self.load,
+            self.read_sizes,
+            model_types=self.model_types,
+            architectures=self.architectures,
+            look_alikes=self.look_alikes,
+            whole=self.block_size is None,
+            arms=self.arms,
+        )
+
+    def load(self, checkpoint: Checkpoint) -> DecoderBlockModel:
+        """Load a checkpoint tensor by tensor, to torch's default device; check how it is read."""
+        checkpoint.check_options(*_OPTIONS)
+        facts = self.settle_facts(checkpoint)
+        settings = self.settings(checkpoint.config)
+        network = make_network(self._backbone(checkpoint), settings)
+        fill_network(network, checkpoint, self.translate(checkpoint.config))
+        model = DecoderBlockModel(network, facts)
+        if checkpoint.check:
+            check_decoder(model, facts, str(checkpoint))
+        return model
+
+    def read_sizes(self, checkpoint: Checkpoint) -> Sizes:
+        """Read the sizes without the weights."""
+        return Sizes(self._vocab_size(checkpoint), self._max_length(checkpoint))
+
+    def settle_facts(self, checkpoint: Checkpoint) -> DecoderFacts:
+        """Settle what the files tell, then what the user does, then what is usual; say the last."""
+        told = partial(_first_told, checkpoint.config)
+        mask_id = _choose(checkpoint.mask_id, told(self.mask_keys))
+        usual: list[str] = []
+        if mask_id is None:
+            mask_id = self._usual_mask(checkpoint)
+            usual.append(f"mask_id={mask_id}")
+        vocab_size = self._vocab_size(checkpoint)
+        if not 0 <= mask_id < vocab_size:
+            raise ValueError(
+                f"{checkpoint}: mask_id: expected one of the {vocab_size} tokens, got {mask_id}"
+                f"{', which is usual for ' + self.name if usual else ''}: give mask_id=..."
+            )
+        max_length = self._max_length(checkpoint)
+        block_size = self.block_size
+        if block_size is not None:
+            named = _SIZE_IN_NAME.search(str(checkpoint).rstrip("/"))
+            in_name = int(named[1]) if named else None
+            chosen = _choose(checkpoint.block_size, told(self.block_keys), in_name)
+            if chosen is None:
+                usual.append(f"block_size={block_size}")
+            block_size = block_size if chosen is None else chosen
+        elif isinstance(checkpoint.block_size, int):
+            max_length = min(max_length, checkpoint.block_size)
+        if usual:
+            say(f"{checkpoint}: {' and '.join(usual)}, usual for {self.name}: its files do not tell")
+        whole = block_size in (None, WHOLE)
+        return DecoderFacts(
+            mask_id=mask_id,
+            max_length=max_length,
+            block_size=None if whole else block_size,
+            context="none" if whole else self.context,
+            shift=self.shift,
+            first="given" if whole and self.first == "previous" else self.first,
+            first_goes_first=self.first_goes_first and not whole,
+        )
+
+    def _backbone(self, checkpoint: Checkpoint) -> str:
+        if isinstance(self.backbone, str):
+            return self.backbone
+        kind = checkpoint.config.get("model_type")
+        if kind not in self.backbone:
+            known = ", ".join(self.backbone)
+            raise ValueError(f"{checkpoint}: model_type: expected one of {known}, got {kind!r}")
+        return self.backbone[kind]
+
+    def _usual_mask(self, checkpoint: Checkpoint) -> int:
+        usual = self.mask_id
+        if isinstance(usual, Mapping):
+            usual = usual.get(checkpoint.config.get("model_type", ""))
+        if usual is None:
+            raise ValueError(
+                f"{checkpoint}: neither its files nor {self.name} tell the mask token: give "
+                "mask_id=..."
+            )
+        return usual
+
+    def _vocab_size(self, checkpoint: Checkpoint) -> int:
+        return int(self.settings(checkpoint.config)["vocab_size"])
+
+    def _max_length(self, checkpoint: Checkpoint) -> int:
+        told = checkpoint.config.get(self.length_key)
+        known = [n for n in (told, self.longest, checkpoint.model_length) if n is not None]
+        if not known:
+            raise ValueError(f"{checkpoint}: it does not tell its length: give model_length=...")
+        return min(known)
+
+
+def _first_told(config: Config, keys: tuple[str, ...]) -> int | None:
+    """Return the first of some keys that a configuration has."""
+    return next((config[key] for key in keys if type(config.get(key)) is int), None)
+
+
+def _choose(*values: int | str | None) -> Any:  # noqa: ANN401 (an integer, or "whole")
+    """Return the first value that is there."""
+    return next((value for value in values if value is not None), None)
