@@ -64,9 +64,7 @@ def conditional_table(
             )
         sets = all_sets(size)
     if sets.ndim != 2 or sets.shape[1] != size:
-        raise ValueError(
-            f"sets: expected [sets, {size}] (the block size), got {tuple(sets.shape)}"
-        )
+        raise ValueError(f"sets: expected [sets, {size}] (the block size), got {tuple(sets.shape)}")
     revealed = repeat(
         sets.to(tokens.device), "sets size -> batch blocks sets size", batch=batch, blocks=blocks
     )

@@ -60,9 +60,7 @@ class Checkpoint:
             raise ValueError(f"dtype: expected {', '.join(_DTYPES)}, got {name!r}")
         object.__setattr__(self, "dtype", name)
         if isinstance(self.block_size, str) and self.block_size != WHOLE:
-            raise ValueError(
-                f"block_size: expected a number or {WHOLE!r}, got {self.block_size!r}"
-            )
+            raise ValueError(f"block_size: expected a number or {WHOLE!r}, got {self.block_size!r}")
 
     @classmethod
     def of(cls, source: "Checkpoint | Source", options: Mapping[str, Any]) -> "Checkpoint":

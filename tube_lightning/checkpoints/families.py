@@ -51,8 +51,8 @@ def expect_family(checkpoint: Checkpoint) -> Family:
     alike = [family.name for family in known if kind in family.look_alikes]
     if alike:
         raise ValueError(
-            f"{checkpoint}: expected a diffusion model, got one whose {CONFIG_FILE} says {kind}, an "
-            f"ARM's; if it is one of {', '.join(alike)}, give family=NAME"
+            f"{checkpoint}: expected a diffusion model, and {CONFIG_FILE} says {kind}, as ARMs do; "
+            f"if it is one of {', '.join(alike)}, give family=NAME"
         )
     graph = "SEDD" if "graph" in checkpoint.config else None
     if reason := refusal(kind, *architectures, graph, PurePath(str(checkpoint)).name):

@@ -60,6 +60,11 @@ class TokenSequences:
         return self.tokens.shape[1]
 
     @property
+    def longest(self) -> int:
+        """Count the true tokens of the longest sequence."""
+        return self.length if self.lengths is None else int(self.lengths.max())
+
+    @property
     def num_tokens(self) -> int:
         """Count the true tokens of all sequences."""
         return self.tokens.numel() if self.lengths is None else int(self.lengths.sum())

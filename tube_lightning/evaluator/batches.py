@@ -31,7 +31,7 @@ class TokenBatch(NamedTuple):
 
 
 def sequence_roles(
-    lengths: Int64[Tensor, " batch"], length: int, block_size: int
+    lengths: Int64[Tensor, " batch"], length: int, block_size: int, after_end: Role = Role.ABSENT
 ) -> Int64[Tensor, "batch blocks size"]:
     """Give token 0, score the rest of each sequence, and leave out what is after its end.
 
@@ -40,7 +40,7 @@ def sequence_roles(
     """
     num_blocks = -(-length // block_size)
     position = torch.arange(num_blocks * block_size)
-    roles = torch.where(position < lengths[:, None], Role.SCORED.value, Role.ABSENT.value)
+    roles = torch.where(position < lengths[:, None], Role.SCORED.value, after_end.value)
     roles[:, 0] = Role.GIVEN
     return roles.view(-1, num_blocks, block_size)
 
@@ -61,7 +61,8 @@ def block_texts(
 class EvaluationBatches:
     """Some of the batches of a text, in order; ``remaining`` are those of all ranks together.
 
-    ``sequences`` are those of the text that are evaluated, in the order in which they are.
+    ``sequences`` are those of the text that are evaluated, in the order in which they are. Blocks
+    that are as long as the text's longest sequence end where each sequence does (``cut``).
     """
 
     def __init__(
@@ -72,10 +73,12 @@ class EvaluationBatches:
         block_size: int,
         numbers: Sequence[int],
         remaining: Sequence[int],
+        cut: bool = False,
     ) -> None:
         self.text, self.sequences = text, sequences
         self.batch_size, self.block_size = batch_size, block_size
         self.numbers, self.remaining = numbers, remaining
+        self.cut = cut
 
     @property
     def finished(self) -> list[int]:
@@ -98,13 +101,14 @@ class EvaluationBatches:
         lengths = torch.full_like(rows, text.length)
         if text.lengths is not None:
             lengths = text.lengths[rows]
-        longest = int(lengths.max()) if ids else text.length
+        longest = int(lengths.max()) if ids and not self.cut else text.length
 
         def taken(known: Tensor | None) -> Tensor | None:
             return None if known is None else known[rows, :longest]
 
         tokens = text.tokens[rows, :longest]
-        roles = sequence_roles(lengths, longest, self.block_size)
+        after_end = Role.CUT if self.cut else Role.ABSENT
+        roles = sequence_roles(lengths, longest, self.block_size, after_end)
         return TokenBatch(
             number,
             ids,
@@ -124,7 +128,8 @@ class EvaluationData(lightning.LightningDataModule):
 
     ``num_batches`` are the first of those that the order of the sequences makes, or all: a longer
     evaluation has the batches of a shorter one. Every rank has equally many turns, so that all of
-    them meet in every collective: where the batches run out, a turn has none.
+    them meet in every collective: where the batches run out, a turn has none. Blocks that are
+    ``cut`` end with their sequence.
     """
 
     def __init__(
@@ -136,19 +141,25 @@ class EvaluationData(lightning.LightningDataModule):
         files: ScoreFiles,
         order: Order = "spread",
         num_batches: int | None = None,
+        cut: bool = False,
     ) -> None:
         super().__init__()
         check_whole_number("batch_size", batch_size, least=1)
         self.text, self.order = text, order
         most = None if num_batches is None else num_batches * batch_size
         self.sequences = sequence_order(len(text), order)[:most]
-        self.batch_size, self.block_size = batch_size, block_size
+        self.batch_size, self.block_size, self.cut = batch_size, block_size, cut
         self.files = files
 
     @property
     def num_batches(self) -> int:
         """Count the batches that are to be evaluated."""
         return -(-len(self.sequences) // self.batch_size)
+
+    @property
+    def most_scored(self) -> int | None:
+        """Count the scored tokens of the longest sequence, where that is one block."""
+        return self.text.longest - 1 if self.cut else None
 
     def remaining(self) -> list[int]:
         """List the batches that are not on disk."""
@@ -165,5 +176,5 @@ class EvaluationData(lightning.LightningDataModule):
         mine = numbers[rank::world_size]
         mine += [NO_BATCH] * (turns - len(mine))
         return EvaluationBatches(
-            self.text, self.sequences, self.batch_size, self.block_size, mine, numbers
+            self.text, self.sequences, self.batch_size, self.block_size, mine, numbers, self.cut
         )

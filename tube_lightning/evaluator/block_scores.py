@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tube_lightning.evaluator.continuous_time import HiddenDraws, hidden_draws
 from tube_lightning.evaluator.plan import Plan
+from tube_lightning.evaluator.short_answers import score_short, split_fixed_order
 from tube_lightning.lattice import (
     exact_elbo,
     exact_log_likelihoods,
@@ -103,15 +104,10 @@ def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> 
     return slices
 
 
-def _regime_scores(
-    scores: Float64[Tensor, "batch blocks orderings"], **values: Tensor | None
-) -> RegimeScores:
-    """Split off the fixed order, which is the last."""
-    return RegimeScores(scores[..., :-1], left_to_right=scores[..., -1], **values)
-
-
 def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[str, RegimeScores]:
     """Run every revealed set once; all else is arithmetic on the table."""
+    if plan.lattice_size < plan.block_size:
+        return score_short(model, batch.tokens, batch.roles, batch.times, plan)
     table = conditional_table(model, batch.tokens, roles=batch.roles)
     exact = _exact_values(table, batch.roles, plan)
     continuous = None
@@ -121,7 +117,7 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
         rows = table.gather(2, repeat(codes, "b n k -> b n k size", size=table.shape[-1]))
         continuous = draws.weighted_elbo(rows)
     return {
-        regime.name: _regime_scores(
+        regime.name: split_fixed_order(
             score_orderings(table, batch.times, regime.steps, batch.roles),
             **exact.get(regime, {}),
             continuous_elbo=continuous if regime == ANY_ORDER else None,
@@ -141,7 +137,7 @@ def _exact_values(
     plan: Plan,
 ) -> dict[Regime, dict[str, Tensor]]:
     """Sum over all orders, regime by regime. Chunks count scored positions only."""
-    chunked = [r for r in plan.exact_regimes if isinstance(r.steps, EqualChunks)]
+    chunked = [r for r in plan.exact_regimes if isinstance(r.unconstrained.steps, EqualChunks)]
     plain = [regime for regime in plan.exact_regimes if regime not in chunked]
     values = {}
     if plain:
@@ -165,8 +161,9 @@ def _exact_chunks(
             continue
         here = (roles == kind).all(dim=-1)
         small = scored_table(table[here], kind)
-        exact[here] = exact_log_likelihoods(small, [regime.steps])[..., 0]
-        elbo[here] = exact_elbo(small, regime.steps)
+        steps = regime.steps if kind[0] == Role.SCORED else regime.unconstrained.steps
+        exact[here] = exact_log_likelihoods(small, [steps])[..., 0]
+        elbo[here] = exact_elbo(small, steps)
     return {"exact": exact, "exact_elbo": elbo}
 
 
@@ -177,14 +174,14 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     roles = rearrange(batch.roles, "b n size -> (b n) 1 size")
     drawn = [reveal_steps(times, regime.steps, roles) for regime in plan.regimes]
     sets = distinct_sets(*drawn)
-    table = conditional_rows(model, batch.tokens, sets)
+    table = conditional_rows(model, batch.tokens, sets, roles=batch.roles)
     position = torch.arange(table.shape[1], device=table.device)
     regimes = {}
     for regime, index in zip(plan.regimes, sets.index, strict=True):
         terms = table[index, position.expand_as(index)]
         scored = (roles == Role.SCORED).expand_as(index)
         scores = torch.where(scored, terms, 0.0).sum(dim=-1)
-        regimes[regime.name] = _regime_scores(scores.view(shape))
+        regimes[regime.name] = split_fixed_order(scores.view(shape))
     if plan.protocol.elbo_seeds:
         continuous = _continuous_elbo(model, batch, plan)
         any_order = regimes[ANY_ORDER.name]
@@ -201,5 +198,6 @@ def _continuous_elbo(
     owner = torch.arange(len(revealed), device=revealed.device) // plan.protocol.elbo_seeds
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
-    table = conditional_rows(model, batch.tokens, RevealedSets(distinct, needed, block, index=()))
+    sets = RevealedSets(distinct, needed, block, index=())
+    table = conditional_rows(model, batch.tokens, sets, roles=batch.roles)
     return draws.weighted_elbo(table[row].view(draws.hidden.shape))

@@ -11,7 +11,7 @@ from torch import Tensor
 from tube_lightning.lattice.recursions import log_chunk_paths, log_group_paths
 from tube_lightning.lattice.table import checked_size, split_first
 from tube_lightning.orderings import all_sets
-from tube_lightning.regimes import FirstFirst, Regime, Steps
+from tube_lightning.regimes import EqualChunks, FirstFirst, Regime, Steps
 
 MAX_ELBO_STEPS = 1_000_000
 _MAX_ELEMENTS = 1 << 21
@@ -48,7 +48,7 @@ def exact_log_likelihoods(
             ]
             log_paths = torch.logsumexp(log_groups + table.new_tensor(log_ways), dim=-1)
             return log_paths - size * math.log(steps)
-        sizes = (1,) * size if steps is None else steps.sizes(size)
+        sizes = steps.sizes(size) if isinstance(steps, EqualChunks) else (1,) * size
         log_orders = math.lgamma(size + 1) - sum(math.lgamma(s + 1) for s in sizes)
         return _by_slices(partial(log_chunk_paths, sizes=sizes), table, 2**size * size) - log_orders
 
@@ -156,7 +156,7 @@ def _edge_weights(size: int, steps: Steps) -> list[float]:
         powers = ((before**k) * (1 - before) ** (size - 1 - k) for k in range(size))
         return [*(power.mean().item() for power in powers), 0.0]
     weights, revealed = [0.0] * (size + 1), 0
-    for chunk in (1,) * size if steps is None else steps.sizes(size):
+    for chunk in steps.sizes(size) if isinstance(steps, EqualChunks) else (1,) * size:
         weights[revealed] = chunk / (size - revealed) / math.comb(size, revealed)
         revealed += chunk
     return weights

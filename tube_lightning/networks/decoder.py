@@ -1,14 +1,14 @@
 """Decoders of transformers as block models: the clean tokens once, then only the noisy rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from tube_lightning.networks.attention import PlanAttention, default_attention
@@ -19,7 +19,6 @@ from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.precision import device_only
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.trunk import AttendInLayer, Projections
-from tube_lightning.records import map_tensors
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -167,9 +166,7 @@ class DecoderBlockModel(nn.Module):
         super()._apply(device_only(fn), recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def _read(
-        self, context: DecoderContext, tokens: Int64[Tensor, "batch more"]
-    ) -> DecoderContext:
+    def _read(self, context: DecoderContext, tokens: Int64[Tensor, "batch more"]) -> DecoderContext:
         """Read clean tokens behind those of a context, each seeing what the family lets it."""
         end = context.length + tokens.shape[1]
         places = torch.arange(end, device=tokens.device)
@@ -195,6 +192,7 @@ class DecoderBlockModel(nn.Module):
     def _predict(self, context: DecoderContext, rows: NoisyRows) -> Float[Tensor, "needed dim"]:
         """Run rows behind their clean tokens; return the outputs that predict what is needed."""
         self._check_needed(rows)
+        rows = _trim(rows)
         places = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
         stream = self._run(
             rows.tokens.where(rows.revealed, self.mask_id),
@@ -213,7 +211,7 @@ class DecoderBlockModel(nn.Module):
     def _attend_rows(self, context: DecoderContext, rows: NoisyRows) -> AttendInLayer:
         """Let each row see itself, as far as it exists, and the clean tokens before its block."""
         if not context.keys:
-            exists = None if rows.exists is None else rearrange(rows.exists, "r size -> r 1 1 size")
+            exists = None if rows.exists is None else rearrange(rows.exists, "r n -> r 1 1 n")
             return lambda _, own: attend_densely(*own, exists)
         plan = self.plan_attention or default_attention(rows.tokens.device)
         attend = plan(rows, context.length)
@@ -252,6 +250,20 @@ class DecoderBlockModel(nn.Module):
                 "roles: expected the first token of a sequence to be given: this model's outputs "
                 "predict the next position, and none predicts the first"
             )
+
+
+def _trim(rows: NoisyRows) -> NoisyRows:
+    """Leave out positions at the end that no row has; say no more if all rows have the others."""
+    if rows.exists is None:
+        return rows
+    width = int(rows.exists.any(dim=0).sum())
+    cut = {
+        field: getattr(rows, field)[:, :width]
+        for field in ("tokens", "revealed", "needed", "exists")
+    }
+    if cut["exists"].all():
+        cut["exists"] = None
+    return replace(rows, **cut)
 
 
 def _repeat_heads(

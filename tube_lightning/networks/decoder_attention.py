@@ -40,7 +40,9 @@ def _attend(
     usual = query.shape[-1] ** -0.5
     if scaling is not None and scaling != usual:
         query = query * (scaling / usual)
-    own = (rearrange(p, "rows heads size width -> rows size heads width") for p in (query, key, value))
+    own = (
+        rearrange(p, "rows heads size width -> rows size heads width") for p in (query, key, value)
+    )
     attended = reading(int(module.layer_idx), Projections(*own))  # type: ignore[arg-type]
     if attended is None:
         raise ValueError(f"{KEYWORD}: expected what layer {module.layer_idx} attended to, got None")

@@ -119,7 +119,7 @@ class _Trial:
         at = self.start + position - int(facts.shift)
         if facts.first == "previous" and self.start:
             at = torch.where(position == 0, self.start - 1, at)
-        log_probs = logits[at].float().log_softmax(dim=-1)
+        log_probs: Tensor = logits[at].float().log_softmax(dim=-1)
         return log_probs.gather(-1, rows.tokens[0, position, None])[:, 0]
 
     def sees(self) -> Bool[Tensor, "seen seen"]:

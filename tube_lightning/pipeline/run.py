@@ -16,7 +16,13 @@ from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
 from tube_lightning.data import Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
-from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
+from tube_lightning.networks import (
+    AutoregressiveModel,
+    BlockModel,
+    goes_first,
+    model_identity,
+    size_of_blocks,
+)
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.pipeline.processes import (
     decides_alone,
@@ -135,15 +141,17 @@ def score_and_report(
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
+    block_size = size_of_blocks(network, text.length)
     data = EvaluationData(
         text,
         batch_size=batch_size,
-        block_size=network.block_size,
+        block_size=block_size,
         files=files,
         order=order,
         num_batches=num_batches,
+        cut=getattr(network, "own_length", False),
     )
-    plan = Plan(protocol, network.block_size)
+    plan = Plan(protocol, block_size, goes_first(network), data.most_scored)
     module = LikelihoodEvaluation(network, arms, plan, files, estimators)
     _claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
@@ -151,7 +159,7 @@ def score_and_report(
         RunRecord(
             config=dict(settings),
             data=_describe_text(text, order),
-            model={"checkpoint": checkpoints["model"], "block_size": network.block_size},
+            model={"checkpoint": checkpoints["model"], "block_size": block_size},
             arms={name: {"checkpoint": checkpoints[name]} for name in arms},
             protocol=replace(protocol, num_orderings=plan.num_orderings),
             estimators=estimators,

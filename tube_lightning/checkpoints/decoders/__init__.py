@@ -6,8 +6,8 @@ Each file has the facts of one family and where they are from. ``DECODERS`` list
 from tube_lightning.checkpoints.decoders.a2d import A2D_BD3LM, A2D_MDLM
 from tube_lightning.checkpoints.decoders.diffusion_of_arms import DIFFUGPT, DIFFULLAMA
 from tube_lightning.checkpoints.decoders.dream import DREAM
-from tube_lightning.checkpoints.decoders.fast_dllm import FAST_DLLM_V2
 from tube_lightning.checkpoints.decoders.family import DecoderFamily
+from tube_lightning.checkpoints.decoders.fast_dllm import FAST_DLLM_V2
 from tube_lightning.checkpoints.decoders.llada import LLADA
 from tube_lightning.checkpoints.decoders.llada2 import LLADA2
 from tube_lightning.checkpoints.decoders.llada_moe import LLADA_MOE

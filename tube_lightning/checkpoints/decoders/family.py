@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tube_lightning.checkpoints.checkpoint import WHOLE, Checkpoint, Sizes
+from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
 from tube_lightning.checkpoints.decoders.networks import fill_network, make_network
 from tube_lightning.checkpoints.decoders.pieces import Translate, same_name
 from tube_lightning.checkpoints.decoders.settings import plain_settings
@@ -95,7 +95,7 @@ class DecoderFamily:
                 f"{', which is usual for ' + self.name if usual else ''}: give mask_id=..."
             )
         max_length = self._max_length(checkpoint)
-        block_size = self.block_size
+        block_size: int | str | None = self.block_size
         if block_size is not None:
             named = _SIZE_IN_NAME.search(str(checkpoint).rstrip("/"))
             in_name = int(named[1]) if named else None
@@ -106,12 +106,15 @@ class DecoderFamily:
         elif isinstance(checkpoint.block_size, int):
             max_length = min(max_length, checkpoint.block_size)
         if usual:
-            say(f"{checkpoint}: {' and '.join(usual)}, usual for {self.name}: its files do not tell")
-        whole = block_size in (None, WHOLE)
+            say(
+                f"{checkpoint}: {' and '.join(usual)}, usual for {self.name}: its files do not tell"
+            )
+        fixed = block_size if isinstance(block_size, int) else None
+        whole = fixed is None
         return DecoderFacts(
             mask_id=mask_id,
             max_length=max_length,
-            block_size=None if whole else block_size,
+            block_size=fixed,
             context="none" if whole else self.context,
             shift=self.shift,
             first="given" if whole and self.first == "previous" else self.first,
@@ -121,7 +124,7 @@ class DecoderFamily:
     def _backbone(self, checkpoint: Checkpoint) -> str:
         if isinstance(self.backbone, str):
             return self.backbone
-        kind = checkpoint.config.get("model_type")
+        kind = str(checkpoint.config.get("model_type"))
         if kind not in self.backbone:
             known = ", ".join(self.backbone)
             raise ValueError(f"{checkpoint}: model_type: expected one of {known}, got {kind!r}")

@@ -19,9 +19,10 @@ def make_network(backbone: str, settings: dict[str, Any]) -> nn.Module:
     """Make a causal language model of transformers without weights, on the meta device."""
     from transformers import AutoConfig, AutoModelForCausalLM  # takes seconds to import
 
+    auto: Any = AutoModelForCausalLM
     config = AutoConfig.for_model(backbone, **settings, tie_word_embeddings=False)
     with torch.device("meta"):
-        network: nn.Module = AutoModelForCausalLM.from_config(config)
+        network: nn.Module = auto.from_config(config)
     return network
 
 
@@ -109,6 +110,6 @@ def _make_buffers(network: nn.Module) -> None:
     """Make what no file has: the frequencies of the rotation, on torch's default device."""
     for name, module in list(network.named_modules()):
         if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
-            real = type(module)(config=network.config)  # type: ignore[call-arg]
+            real = type(module)(config=network.config)
             owner, _, last = name.rpartition(".")
             setattr(network.get_submodule(owner), last, real)
