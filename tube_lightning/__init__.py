@@ -4,6 +4,7 @@ The stages, as the data flows; a module imports only from its own and those abov
 
     checks        what settings have in common, wherever they are checked
     records       one way to go through records of tensors
+    placement     which device tensors live on: float64 is not everywhere
     regimes       any order, T steps, equal chunks: their names and titles
     randomness    the streams of random numbers, in one table
     protocol      how blocks are scored, and what is made of the scores

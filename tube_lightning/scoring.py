@@ -4,6 +4,9 @@ Data flow: tokens are read once (``encode``); the distinct (sequence, block, rev
 through the network in micro-batches of a token budget; the log-probability of the true token at
 each needed position comes back; all else in the table is zero. An ARM has one number a token, which
 ``block_log_probs`` sums over the same tokens.
+
+Sets are on the host, which plans all micro-batches before the first: between them it never waits
+for the device. Tables are where float64 lives (``tube_lightning.placement``).
 """
 
 from typing import TypeVar
@@ -17,11 +20,12 @@ from torch import Tensor
 from tube_lightning.networks import (
     AutoregressiveModel,
     BlockModel,
-    NoisyRows,
+    PlannedRows,
     check_tokens,
     size_of_blocks,
 )
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
+from tube_lightning.placement import exact_device, exactly, send
 from tube_lightning.regimes import LARGEST_LATTICE
 
 C = TypeVar("C")
@@ -65,20 +69,17 @@ def conditional_table(
         sets = all_sets(size)
     if sets.ndim != 2 or sets.shape[1] != size:
         raise ValueError(f"sets: expected [sets, {size}] (the block size), got {tuple(sets.shape)}")
-    revealed = repeat(
-        sets.to(tokens.device), "sets size -> batch blocks sets size", batch=batch, blocks=blocks
-    )
+    revealed = repeat(sets.cpu(), "sets size -> batch blocks sets size", batch=batch, blocks=blocks)
     here = rearrange(roles, "batch blocks size -> batch blocks 1 size")
     revealed = (revealed & (here == Role.SCORED)) | (here == Role.GIVEN)
-    owner = repeat(
-        torch.arange(batch * blocks, device=tokens.device), "rows -> (rows sets)", sets=len(sets)
-    )
+    owner = repeat(torch.arange(batch * blocks), "rows -> (rows sets)", sets=len(sets))
     block, distinct, row = unique_sets(
         owner, rearrange(revealed, "b n sets size -> (b n sets) size")
     )
     needed = ~distinct & (roles.flatten(0, 1)[block] == Role.SCORED)
     rows = RevealedSets(distinct, needed, block, index=())
     table = conditional_rows(model, tokens, rows, roles=roles, token_budget=token_budget)
+    row = send(row, table.device)
     return rearrange(table[row], "(b n sets) size -> b n sets size", b=batch, n=blocks)
 
 
@@ -99,19 +100,19 @@ def conditional_rows(
     check_tokens(
         tokens, vocab_size=model.vocab_size, max_length=model.max_length, mask_id=model.mask_id
     )
-    device, (batch, length) = tokens.device, tokens.shape
-    size = size_of_blocks(model, length)
-    budget = default_token_budget(device) if token_budget is None else token_budget
+    (batch, length), size = tokens.shape, size_of_blocks(model, tokens.shape[1])
+    budget = default_token_budget(tokens.device) if token_budget is None else token_budget
     if budget < 1:
         raise ValueError(f"token_budget: expected at least 1, got {budget}")
     num_blocks = -(-length // size)
-    revealed, needed, block = (t.to(device) for t in (sets.revealed, sets.needed, sets.block))
+    revealed, needed, block = sets.revealed.cpu(), sets.needed.cpu(), sets.block.cpu()
     sequence, start = block // num_blocks, block % num_blocks * size
-    _check_sets(revealed, needed, sequence, start, tokens)
+    _check_sets(revealed, needed, sequence, start, (batch, length))
     padded = F.pad(tokens, (0, num_blocks * size - length), value=model.mask_id)
     blocks = rearrange(padded, "batch (blocks size) -> (batch blocks) size", size=size)
     exists = _existing(model, roles)
-    table = torch.zeros(needed.shape, dtype=torch.float64, device=device)
+    home = exact_device(tokens.device)
+    table = torch.zeros(needed.shape, dtype=torch.float64, device=home)
     asked = torch.nonzero(needed.any(dim=1))[:, 0]
     asked = asked[block[asked].argsort(stable=True)]  # the rows of a block are neighbours
     num_together = max(1, budget // length)
@@ -119,25 +120,18 @@ def conditional_rows(
         theirs = asked[(sequence[asked] >= first) & (sequence[asked] < first + num_together)]
         if not len(theirs):
             continue  # documents of a single token, or draws that hide none
+        own = None if exists is None else exists[block[theirs]]
+        rows = PlannedRows(block[theirs], revealed[theirs], needed[theirs], num_blocks, own)
         context = model.encode(tokens[first : first + num_together])
-        for some in theirs.split(max(1, budget // size)):
-            rows = NoisyRows(
-                sequence=sequence[some] - first,
-                start=start[some],
-                tokens=blocks[block[some]],
-                revealed=revealed[some],
-                needed=needed[some],
-                exists=None if exists is None else exists[block[some]],
-            )
-            values = torch.zeros(rows.needed.shape, dtype=torch.float64, device=device)
-            values[rows.needed] = model.log_probs(context, rows).double()
-            table[some] = values
-    bad = torch.nonzero(~table.isfinite())
-    if len(bad):
-        row, offset = bad[0].tolist()
+        pieces = rows.micro_batches(blocks, max(1, budget // size), first)
+        found = torch.cat([model.log_probs(context, piece) for piece in pieces])
+        row, offset = theirs[rows.places // size], rows.places % size
+        table[send(row, home), send(offset, home)] = exactly(found)
+    if not table.isfinite().all():
+        row, offset = torch.nonzero(~table.isfinite())[0].tolist()
         raise ValueError(
             f"log-probability: expected a finite number, got {table[row, offset].item()} at "
-            f"sequence {sequence[row].item()}, position {start[row].item() + offset}"
+            f"sequence {int(sequence[row])}, position {int(start[row]) + offset}"
         )
     return table
 
@@ -153,7 +147,8 @@ def block_log_probs(
     """
     if (roles[:, 0, 0] == Role.SCORED).any():
         raise ValueError("roles: expected token 0 to be given (an ARM has no probability for it)")
-    return block_sums(F.pad(arm.token_log_probs(tokens).double(), (1, 0)), roles)
+    log_probs = F.pad(exactly(arm.token_log_probs(tokens)), (1, 0))
+    return block_sums(log_probs, send(roles, log_probs.device))
 
 
 def block_sums(
@@ -180,11 +175,11 @@ def _check_sets(
     needed: Bool[Tensor, "rows size"],
     sequence: Int64[Tensor, " rows"],
     start: Int64[Tensor, " rows"],
-    tokens: Int64[Tensor, "batch length"],
+    shape: tuple[int, int],
 ) -> None:
     """Refuse rows that ask for what is not hidden, or not there."""
-    batch, length = tokens.shape
-    after_end = start[:, None] + torch.arange(needed.shape[1], device=start.device) >= length
+    batch, length = shape
+    after_end = start[:, None] + torch.arange(needed.shape[1]) >= length
     for what, bad in (
         (f"a block of the {batch} sequences", (sequence < 0) | (sequence >= batch)),
         ("positions needed to be hidden", (needed & revealed).any(dim=1)),
@@ -198,7 +193,7 @@ def _existing(
     model: BlockModel[C], roles: Int64[Tensor, "batch blocks size"] | None
 ) -> Bool[Tensor, "rows size"] | None:
     """Say which positions of all blocks exist; None if all do."""
-    cut = None if roles is None else roles.flatten(0, 1) == Role.CUT
+    cut = None if roles is None else roles.flatten(0, 1).cpu() == Role.CUT
     if cut is None or not cut.any():
         return None
     if not getattr(model, "own_length", False):
@@ -214,10 +209,10 @@ def _roles_of_each(
     tokens: Int64[Tensor, "batch length"],
     roles: Int64[Tensor, "*#batch blocks size"] | None,
 ) -> Int64[Tensor, "batch blocks size"]:
-    """Default to scoring everything, and give every sequence its roles."""
+    """Default to scoring everything, and give every sequence its roles, on the host."""
     batch, length = tokens.shape
     everything = block_roles(length, size_of_blocks(model, length), num_given=0)
-    roles = (everything if roles is None else roles).to(tokens.device)
+    roles = (everything if roles is None else roles).cpu()
     if (
         roles.shape[-2:] != everything.shape
         or (roles[..., everything == Role.ABSENT] != Role.ABSENT).any()

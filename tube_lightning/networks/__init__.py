@@ -10,6 +10,7 @@ from tube_lightning.networks.decoder_facts import Context, DecoderFacts, First
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import MLP_RATIO, DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
+from tube_lightning.networks.planned_rows import PlannedRows
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
     BlockModel,
@@ -36,6 +37,7 @@ __all__ = [
     "Layer",
     "NoisyRows",
     "PlanAttention",
+    "PlannedRows",
     "SamplingModel",
     "TransformersARM",
     "Trunk",

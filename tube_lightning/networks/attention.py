@@ -6,6 +6,7 @@ that every layer calls, so that what depends on the rows alone is not repeated i
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -125,36 +126,39 @@ def _attend_stretch(
 
 def _group_sequences(rows: NoisyRows, clean_length: int) -> list[_Group]:
     """Cut the rows where the sequence changes; put equal neighbours together."""
-    if rows.start.max() > clean_length:
+    if max(run.start for run in rows.runs) > clean_length:
         raise ValueError(f"rows.start: expected at most {clean_length} clean tokens before a row")
-    sequences, counts = torch.unique_consecutive(rows.sequence, return_counts=True)
     groups: list[_Group] = []
-    begin, previous = 0, rows.start[:0]
-    starts_by_sequence = rows.start.split(counts.tolist())
-    for sequence, starts in zip(sequences.tolist(), starts_by_sequence, strict=True):
-        end = begin + len(starts)
-        if starts.equal(previous) and groups[-1].sequences.stop == sequence:
+    begin, previous = 0, list[tuple[int, int]]()
+    for sequence, runs in groupby(rows.runs, key=lambda run: run.sequence):
+        blocks = [(run.start, run.num_rows) for run in runs]
+        end = begin + sum(num_rows for _, num_rows in blocks)
+        if blocks == previous and groups[-1].sequences.stop == sequence:
             same = groups.pop()
             same_rows = slice(same.rows.start, end)
             group = same._replace(num_sequences=same.num_sequences + 1, rows=same_rows)
         else:
-            stretches = _cut_stretches(starts, rows.tokens.shape[1])
+            stretches = _cut_stretches(blocks, rows.start[begin:end], rows.tokens.shape[1])
             group = _Group(sequence, 1, slice(begin, end), stretches)
         groups.append(group)
-        begin, previous = end, starts
+        begin, previous = end, blocks
     return groups
 
 
-def _cut_stretches(starts: Int64[Tensor, " rows"], size: int) -> list[_Stretch]:
-    """Cut the rows of a sequence every ``_STRETCH`` tokens of it."""
-    _, counts = torch.unique_consecutive(starts // _STRETCH, return_counts=True)
+def _cut_stretches(
+    blocks: list[tuple[int, int]], starts: Int64[Tensor, " rows"], size: int
+) -> list[_Stretch]:
+    """Cut the rows of a sequence every ``_STRETCH`` tokens of it.
+
+    ``blocks`` are (start, number of rows), and ``starts`` the same row by row, on the device.
+    """
     stretches, begin = [], 0
-    for some in starts.split(counts.tolist()):
-        shortest, longest = some.aminmax()
-        tail = torch.arange(shortest, longest, device=starts.device)
-        unseen = (tail >= some[:, None]).repeat_interleave(size, dim=0)
-        here = slice(begin, begin := begin + len(some))
-        stretches.append(_Stretch(here, int(longest), unseen))
+    for _, near in groupby(blocks, key=lambda block: block[0] // _STRETCH):
+        places, counts = zip(*near, strict=True)
+        here = slice(begin, begin := begin + sum(counts))
+        tail = torch.arange(min(places), max(places), device=starts.device)
+        unseen = (tail >= starts[here, None]).repeat_interleave(size, dim=0)
+        stretches.append(_Stretch(here, max(places), unseen))
     return stretches
 
 

@@ -95,7 +95,8 @@ class BlockDiffusion(nn.Module):
     def log_probs(self, context: CleanContext, rows: NoisyRows) -> Float[Tensor, " needed"]:
         """Return the log-probability of the true token at each needed position, in row order."""
         x = self._predict(context, rows, self._plan(context, rows))
-        return token_log_probs(self.trunk.final_norm(x), self.trunk.head, rows.tokens[rows.needed])
+        true = rows.tokens.flatten()[rows.places]
+        return token_log_probs(self.trunk.final_norm(x), self.trunk.head, true)
 
     @in_own_precision
     def logits(self, context: CleanContext, rows: NoisyRows) -> Float[Tensor, "needed vocab"]:
@@ -103,9 +104,9 @@ class BlockDiffusion(nn.Module):
 
         Rows that all stand at the end of the context, as a sampler's do, run as one batch.
         """
-        if self.plan_attention is None and (rows.start == context.length).all():
-            everyone = torch.arange(len(context.keys[0]), device=rows.sequence.device)
-            if not torch.equal(rows.sequence, everyone):
+        if self.plan_attention is None and all(run.start == context.length for run in rows.runs):
+            everyone = [(sequence, context.length, 1) for sequence in range(len(context.keys[0]))]
+            if list(rows.runs) != everyone:
                 context = map_tensors(lambda _, tensor: tensor[rows.sequence], context)
             return self.trunk.logits(self._predict(context, rows, attend_behind))
         return self.trunk.logits(self._predict(context, rows, self._plan(context, rows)))

@@ -153,7 +153,7 @@ class DecoderBlockModel(nn.Module):
     def log_probs(self, context: DecoderContext, rows: NoisyRows) -> Float[Tensor, " needed"]:
         """Return the log-probability of the true token at each needed position, in row order."""
         stream = self._predict(context, rows).float()
-        return token_log_probs(stream, self.head, rows.tokens[rows.needed])
+        return token_log_probs(stream, self.head, rows.tokens.flatten()[rows.places])
 
     @_without_gradients
     def logits(self, context: DecoderContext, rows: NoisyRows) -> Float[Tensor, "needed vocab"]:
@@ -193,10 +193,10 @@ class DecoderBlockModel(nn.Module):
         """Run rows behind their clean tokens; return the outputs that predict what is needed."""
         self._check_needed(rows)
         rows = _trim(rows)
-        places = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
+        offsets = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
         stream = self._run(
             rows.tokens.where(rows.revealed, self.mask_id),
-            rows.start[:, None] + places,
+            rows.start[:, None] + offsets,
             self._attend_rows(context, rows),
         )
         if self.config.shift:
@@ -206,7 +206,7 @@ class DecoderBlockModel(nn.Module):
             ends = context.ends[rows.sequence, before]
             first = torch.where(rows.start[:, None] > 0, ends, stream[:, 0])
             stream = torch.cat([first[:, None], stream[:, 1:]], dim=1)
-        return stream[rows.needed]
+        return stream.flatten(0, 1)[rows.places]
 
     def _attend_rows(self, context: DecoderContext, rows: NoisyRows) -> AttendInLayer:
         """Let each row see itself, as far as it exists, and the clean tokens before its block."""

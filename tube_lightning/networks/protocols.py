@@ -1,11 +1,21 @@
 """What the rest of the package sees of a model."""
 
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+
+class BlockRun(NamedTuple):
+    """Neighbouring rows of one block."""
+
+    sequence: int
+    start: int
+    num_rows: int
 
 
 @dataclass(frozen=True)
@@ -13,6 +23,8 @@ class NoisyRows:
     """Blocks with some of their tokens hidden: one row is one revealed set of one block.
 
     Rows of one block of one sequence are neighbours, so that they can share its clean prefix.
+    ``places`` and ``runs`` are found by asking the device; rows that are ``known`` to the host have
+    them from there, so that nobody waits.
     """
 
     sequence: Int64[Tensor, " rows"]
@@ -25,6 +37,23 @@ class NoisyRows:
     """Where a log-probability is asked for: hidden positions only."""
     exists: Bool[Tensor, "rows size"] | None = None
     """Which positions there are; None if all. Only rows that are whole sequences lack some."""
+
+    @cached_property
+    def places(self) -> Int64[Tensor, " needed"]:
+        """The needed positions, numbered through all rows: an index in place of the mask."""
+        return self.needed.flatten().nonzero()[:, 0]
+
+    @cached_property
+    def runs(self) -> tuple[BlockRun, ...]:
+        """The blocks of the rows, in their order."""
+        blocks = zip(self.sequence.tolist(), self.start.tolist(), strict=True)
+        return tuple(BlockRun(*block, len(list(same))) for block, same in groupby(blocks))
+
+    def known(self, places: Int64[Tensor, " needed"], runs: tuple[BlockRun, ...]) -> "NoisyRows":
+        """Return the same rows, whose places and runs the host knows already."""
+        rows = replace(self)
+        vars(rows).update(places=places, runs=runs)
+        return rows
 
 
 C = TypeVar("C")

@@ -72,12 +72,12 @@ def run_rows(
     trunk: Trunk, context: CleanContext, rows: NoisyRows, attend: Attend, mask_id: int
 ) -> Float[Tensor, "needed dim"]:
     """Run rows behind their clean tokens; return the stream at the needed positions."""
-    places = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
+    offsets = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
     return trunk.run(
         rows.tokens.where(rows.revealed, mask_id),
-        rows.start[:, None] + places,
+        rows.start[:, None] + offsets,
         lambda number, own: attend(own, context.keys[number], context.values[number]),
-        rows.needed,
+        rows.places,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, runtim
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from tube_lightning.records import map_tensors
@@ -130,13 +130,13 @@ class Trunk:
         tokens: Int64[Tensor, "*tokens"],
         positions: Int64[Tensor, "*positions"],
         attend: AttendInLayer,
-        needed: Bool[Tensor, "*tokens"] | None = None,
+        places: Int64[Tensor, " needed"] | None = None,
     ) -> Float[Tensor, "*selected dim"]:
         """Embed tokens and run them through the layers; return their stream.
 
         ``attend`` is called once a layer, in order; where it returns None the stream ends as it is.
-        After the last attention each token is on its own: only ``needed`` ones go on, in their
-        order, as one axis. Differentiable.
+        After the last attention each token is on its own: only those at ``places`` go on, numbered
+        through all of them, as one axis. Differentiable.
         """
         x, rotary = F.embedding(tokens, self.embedding), self.rotary(positions)
         last = len(self.layers) - 1
@@ -144,8 +144,8 @@ class Trunk:
             attended = attend(number, layer.project(x, rotary))
             if attended is None:
                 break
-            if number == last and needed is not None:
-                x, attended = x[needed], attended[needed]
+            if number == last and places is not None:
+                x, attended = x.flatten(0, -2)[places], attended.flatten(0, -3)[places]
             x = layer.finish(x, attended)
         return x
 
