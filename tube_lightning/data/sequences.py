@@ -12,6 +12,13 @@ from jaxtyping import Int32, Int64
 from torch import Tensor
 
 
+class AtMost(int):
+    """A length that nobody asked for: the longest that will do.
+
+    Text is cut into sequences of it; token ids that come in sequences keep a shorter one.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class TokenSequences:
     """One text as sequences of token ids, and where it came from.

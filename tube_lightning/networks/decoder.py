@@ -16,7 +16,7 @@ from tube_lightning.networks.decoder_attention import KEYWORD, NAME, register
 from tube_lightning.networks.decoder_facts import DecoderFacts
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.head import token_log_probs
-from tube_lightning.networks.precision import device_only
+from tube_lightning.networks.kept_dtypes import device_only
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.trunk import AttendInLayer, Projections
 

@@ -14,7 +14,7 @@ from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
 from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
-from tube_lightning.data import Order, TokenSequences, check_order
+from tube_lightning.data import AtMost, Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.networks import (
     AutoregressiveModel,
@@ -77,7 +77,8 @@ def run_evaluation(
         check_whole_number("length", length, least=2)
     check_order(order)
     known = read_sizes(model)
-    length = known.length if length is None else length
+    if length is None and known.length is not None:
+        length = AtMost(known.length)
     if known.vocab_size is None:
         raise ValueError(f"{model}: its family does not tell its vocab_size, which texts must fit")
     if length is None:
@@ -103,7 +104,7 @@ def run_evaluation(
         batch_size=batch_size,
         num_batches=num_batches,
         order=order,
-        settings={**settings, "length": length},
+        settings={**settings, "length": text.length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
     )
