@@ -8,8 +8,8 @@ _REASONS = (
     ("UDLM", "udlm", _UNIFORM),
     ("Duo", "duo", _UNIFORM),
     ("DiffusionGemma", "diffusion.?gemma", "it corrupts tokens and reads its own output again"),
-    ("TiDAR", "tidar", _ALL_HIDDEN),
-    ("DFlash", "dflash", _ALL_HIDDEN),
+    ("TiDAR", "ti ?dar", _ALL_HIDDEN),
+    ("DFlash", "d ?flash", _ALL_HIDDEN),
     ("SEDD", "sedd", "its scores depend on a noise level, not on the revealed set alone"),
     ("Eso-LM", "eso.?lms?", "its predictions depend on the order of what is revealed, not on the "
      "revealed set alone"),

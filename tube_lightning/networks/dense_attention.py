@@ -10,7 +10,7 @@ def attend_densely(
     queries: Float[Tensor, "rows size heads width"],
     keys: Float[Tensor, "rows seen key_heads width"],
     values: Float[Tensor, "rows seen key_heads width"],
-    sees: Bool[Tensor, "*rows size seen"] | None = None,
+    sees: Bool[Tensor, "*rows_and_heads #size seen"] | None = None,
     *,
     causal: bool = False,
 ) -> Float[Tensor, "rows size heads width"]:

@@ -17,7 +17,7 @@ Translate = Callable[[str], Sequence[Piece]]
 """Name of a tensor -> its pieces; none for what is never read."""
 
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
-_NEVER_READ = re.compile(r".*(rotary_emb\.inv_freq|attn\.(masked_)?bias)")
+_NEVER_READ = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.(masked_)?bias)")
 """Buffers that some versions of transformers saved."""
 
 
