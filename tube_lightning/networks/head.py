@@ -26,7 +26,7 @@ def token_log_probs(
     start = 0
     with torch.autocast(hidden.device.type, enabled=False):
         for weight, bias in zip(head[0].split(piece), head[1].split(piece), strict=True):
-            logits = F.linear(hidden, weight, bias)
+            logits = F.linear(hidden, weight.to(hidden.dtype), bias)
             log_normaliser = torch.logaddexp(log_normaliser, torch.logsumexp(logits, dim=-1))
             inside = (targets >= start) & (targets < start + len(bias))
             local = (targets - start).clamp(0, len(bias) - 1)
