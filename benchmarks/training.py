@@ -184,22 +184,28 @@ def flops_a_step(overrides: Iterable[str]) -> float:
     module = instantiate(config.module)
     optimizer = module.optimizer(module.network)
     tokens = torch.zeros(config.batch_size, config.network.length, dtype=torch.int64)
-    counter = FlopCounterMode(display=False, custom_mapping=_cpu_attention())
+    counter = FlopCounterMode(display=False, custom_mapping=_cpu_operators())
     with counter:
         module.objective(module.network, tokens, torch.Generator()).sum_nats.backward()
         optimizer.step()
     return float(counter.get_total_flops())
 
 
-def _cpu_attention() -> dict[Any, Any]:
-    """Count attention on a CPU as torch counts it on a GPU."""
-    aten, counts = torch.ops.aten, {}
+def _cpu_operators() -> dict[Any, Any]:
+    """Count attention on a CPU as torch counts it on a GPU, and the linear maps of oneDNN."""
+    aten = torch.ops.aten
+    counts: dict[Any, Any] = {torch.ops.mkldnn._linear_pointwise: _linear_flops}
     for suffix in ("", "_backward"):
         known = flop_registry[getattr(aten, f"_scaled_dot_product_flash_attention{suffix}")]
         count = partial(known)
         count._get_raw = True  # type: ignore[attr-defined] # it takes tensors, not their shapes
         counts[getattr(aten, f"_scaled_dot_product_flash_attention_for_cpu{suffix}")] = count
     return counts
+
+
+def _linear_flops(x: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
+    """Count one multiplication and one addition for each weight and token."""
+    return 2 * math.prod(x[:-1]) * math.prod(weight)
 
 
 def validation_bits(folder: Path) -> float:

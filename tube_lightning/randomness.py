@@ -75,7 +75,7 @@ def epoch_order(seed: int, epoch: int, num_sequences: int) -> Int64[np.ndarray, 
     return np.random.default_rng((seed, epoch)).permutation(num_sequences)
 
 
-def noise_generator(seed: int, draw: int, rank: int, device: torch.device) -> torch.Generator:
-    """Make the source of noise of one batch of training on one rank."""
+def noise_generator(seed: int, draw: int, rank: int) -> torch.Generator:
+    """Make the source of noise of one batch of training on one rank: the host's on every device."""
     name = np.random.SeedSequence((seed, draw, rank)).generate_state(2)
-    return torch.Generator(device).manual_seed(int(name[0]) << 31 ^ int(name[1]))
+    return torch.Generator().manual_seed(int(name[0]) << 31 ^ int(name[1]))

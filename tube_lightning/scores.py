@@ -29,6 +29,7 @@ LAYOUT = 4
 """Version of the files: runs of another one are not continued."""
 _PREFIX, _SUFFIX = "batch_", ".parquet"
 _METADATA_KEY = b"tube_lightning"
+_SEQUENCES = "sequences"
 _SEQUENCE, _BLOCK = "sequence", "block"
 _NUM_TOKENS, _NUM_BYTES = "num_tokens", "num_bytes"
 _DOCUMENTS, _TEXT = "documents", "text"
@@ -114,8 +115,9 @@ class BlockScores:
 
     def to(self, device: torch.device) -> "BlockScores":
         """Return the scores on a device; the sequences' ids stay where they are."""
-        moved = map_tensors(lambda _, tensor: tensor.to(device), self)
-        return replace(moved, sequences=self.sequences)
+        return map_tensors(
+            lambda path, tensor: tensor if path == _SEQUENCES else tensor.to(device), self
+        )
 
 
 class OtherLayoutError(ValueError):

@@ -29,6 +29,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     unique_sets,
 )
+from tube_lightning.placement import exact_device, send
 from tube_lightning.records import map_tensors
 from tube_lightning.regimes import ANY_ORDER, EqualChunks, Regime
 from tube_lightning.scores import NOWHERE, BlockScores, RegimeScores
@@ -46,10 +47,11 @@ _MAX_TABLE = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Some sequences with all their draws, on the device of the model."""
+    """Some sequences with all their draws, which the host plans by."""
 
     sequences: list[int]
     tokens: Int64[Tensor, "batch length"]
+    """on the device of the model; all else is on the host"""
     roles: Int64[Tensor, "batch blocks size"]
     times: Float64[Tensor, "batch blocks orderings size"]
     """The sampled orderings, and last the fixed one from left to right."""
@@ -70,24 +72,27 @@ def score_batch(
     ``arms`` are the autoregressive surrogates by name (arm, arm_ft), ``token_bytes`` the bytes of
     the original text that belong to each token and ``documents`` the numbers of their documents,
     where they are known. Values depend on the seed, the sequences' ids and their tokens; which
-    others are in the batch does not matter.
+    others are in the batch does not matter. They stay where float64 lives on the tokens' device.
     """
     start = time.perf_counter()
+    planned = roles.cpu()
     with torch.no_grad():
         parts = [
             _score_exactly(model, batch, plan) if plan.exact else _score_sampled(model, batch, plan)
-            for batch in _slices(tokens, roles, list(sequences), plan)
+            for batch in _slices(tokens, planned, list(sequences), plan)
         ]
-        likelihoods = {name: block_log_probs(arm, tokens, roles) for name, arm in arms.items()}
-    return BlockScores(
+        likelihoods = {name: block_log_probs(arm, tokens, planned) for name, arm in arms.items()}
+    roles = send(planned, tokens.device)
+    scores = BlockScores(
         sequences=torch.tensor(list(sequences), dtype=torch.int64),
         num_tokens=(roles == Role.SCORED).sum(dim=-1),
         regimes=map_tensors(lambda _, *slices: torch.cat(slices), *parts),
         arms=likelihoods,
         num_bytes=None if token_bytes is None else block_sums(token_bytes, roles),
         documents=None if documents is None else at_scored(documents.long(), roles, NOWHERE),
-        seconds=time.perf_counter() - start,
     )
+    scores = scores.to(exact_device(tokens.device))
+    return replace(scores, seconds=time.perf_counter() - start)
 
 
 def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> list[_Batch]:
@@ -98,7 +103,7 @@ def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> 
     for first in range(0, batch, together):
         ids = sequences[first : first + together]
         here = roles[first : first + together]
-        drawn = plan.draw_times(ids, blocks).to(tokens.device).expand(len(ids), -1, -1, -1)
+        drawn = plan.draw_times(ids, blocks).expand(len(ids), -1, -1, -1)
         times = torch.cat([drawn, left_to_right_times(here)[:, :, None]], dim=2)
         slices.append(_Batch(ids, tokens[first : first + together], here, times))
     return slices
@@ -107,12 +112,13 @@ def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> 
 def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[str, RegimeScores]:
     """Run every revealed set once; all else is arithmetic on the table."""
     if plan.lattice_size < plan.block_size:
-        return score_short(model, batch.tokens, batch.roles, batch.times, plan)
+        short = score_short(model, batch.tokens, batch.roles, batch.times, plan)
+        return _add_continuous(short, model, batch, plan)
     table = conditional_table(model, batch.tokens, roles=batch.roles)
     exact = _exact_values(table, batch.roles, plan)
     continuous = None
     if plan.protocol.elbo_seeds:
-        draws = _draw_hidden(batch, plan)
+        draws = _draw_hidden(batch, plan, table.device)
         codes = encode_sets(draws.revealed)
         rows = table.gather(2, repeat(codes, "b n k -> b n k size", size=table.shape[-1]))
         continuous = draws.weighted_elbo(rows)
@@ -126,9 +132,10 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     }
 
 
-def _draw_hidden(batch: _Batch, plan: Plan) -> HiddenDraws:
+def _draw_hidden(batch: _Batch, plan: Plan, device: torch.device) -> HiddenDraws:
     protocol = plan.protocol
-    return hidden_draws(protocol.seed, batch.sequences, batch.roles, protocol.elbo_seeds)
+    draws = hidden_draws(protocol.seed, batch.sequences, batch.roles, protocol.elbo_seeds)
+    return map_tensors(lambda _, tensor: send(tensor, device), draws)
 
 
 def _exact_values(
@@ -154,12 +161,13 @@ def _exact_chunks(
     regime: Regime,
 ) -> dict[str, Tensor]:
     """Sum over the chunks of each block's scored positions: blocks of the same roles together."""
-    exact = torch.zeros(roles.shape[:2], dtype=torch.float64, device=roles.device)
+    exact = torch.zeros(roles.shape[:2], dtype=torch.float64, device=table.device)
     elbo = torch.zeros_like(exact)
     for kind in roles.flatten(0, 1).unique(dim=0):
         if not (kind == Role.SCORED).any():
             continue
-        here = (roles == kind).all(dim=-1)
+        blocks = torch.nonzero((roles == kind).all(dim=-1))
+        here = tuple(send(blocks, table.device).unbind(dim=1))
         small = scored_table(table[here], kind)
         steps = regime.steps if kind[0] == Role.SCORED else regime.unconstrained.steps
         exact[here] = exact_log_likelihoods(small, [steps])[..., 0]
@@ -176,28 +184,37 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     sets = distinct_sets(*drawn)
     table = conditional_rows(model, batch.tokens, sets, roles=batch.roles)
     position = torch.arange(table.shape[1], device=table.device)
+    roles = send(roles, table.device)
     regimes = {}
     for regime, index in zip(plan.regimes, sets.index, strict=True):
-        terms = table[index, position.expand_as(index)]
+        terms = table[send(index, table.device), position.expand_as(index)]
         scored = (roles == Role.SCORED).expand_as(index)
         scores = torch.where(scored, terms, 0.0).sum(dim=-1)
         regimes[regime.name] = split_fixed_order(scores.view(shape))
-    if plan.protocol.elbo_seeds:
-        continuous = _continuous_elbo(model, batch, plan)
-        any_order = regimes[ANY_ORDER.name]
-        regimes[ANY_ORDER.name] = replace(any_order, continuous_elbo=continuous)
-    return regimes
+    return _add_continuous(regimes, model, batch, plan)
+
+
+def _add_continuous(
+    regimes: dict[str, RegimeScores], model: BlockModel[Any], batch: _Batch, plan: Plan
+) -> dict[str, RegimeScores]:
+    """Add the ELBO in continuous time to the any-order regime, if it is wanted."""
+    if not plan.protocol.elbo_seeds:
+        return regimes
+    any_order = regimes[ANY_ORDER.name]
+    continuous = _continuous_elbo(model, batch, plan)
+    return regimes | {ANY_ORDER.name: replace(any_order, continuous_elbo=continuous)}
 
 
 def _continuous_elbo(
     model: BlockModel[Any], batch: _Batch, plan: Plan
 ) -> Float64[Tensor, "batch blocks seeds"]:
     """Run the sets of the continuous-time draws, which no ordering shares."""
-    draws = _draw_hidden(batch, plan)
+    draws = _draw_hidden(batch, plan, batch.roles.device)
     revealed = rearrange(draws.revealed, "b n k size -> (b n k) size")
-    owner = torch.arange(len(revealed), device=revealed.device) // plan.protocol.elbo_seeds
+    owner = torch.arange(len(revealed)) // plan.protocol.elbo_seeds
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
     sets = RevealedSets(distinct, needed, block, index=())
     table = conditional_rows(model, batch.tokens, sets, roles=batch.roles)
-    return draws.weighted_elbo(table[row].view(draws.hidden.shape))
+    draws = map_tensors(lambda _, tensor: send(tensor, table.device), draws)
+    return draws.weighted_elbo(table[send(row, table.device)].view(draws.hidden.shape))

@@ -26,6 +26,7 @@ from tube_lightning.metrics import (
     surrogate_tubes,
 )
 from tube_lightning.networks import AutoregressiveModel, BlockModel
+from tube_lightning.placement import exact_device
 from tube_lightning.regimes import Regime
 from tube_lightning.scores import LEFT_TO_RIGHT, BlockScores, ScoreFiles
 
@@ -109,7 +110,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
         batches = cast("EvaluationBatches", self.trainer.test_dataloaders)
         if self.trainer.is_global_zero:
             for number in batches.finished:
-                self.count(self.files.read(number).to(self.device))
+                self.count(self.files.read(number).to(exact_device(self.device)))
 
     def _check_quantities(self) -> None:
         """Refuse processes that would wait for each other: with other estimators, or regimes."""

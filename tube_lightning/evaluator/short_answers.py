@@ -14,6 +14,7 @@ from tube_lightning.evaluator.plan import Plan
 from tube_lightning.lattice import exact_elbo, exact_log_likelihoods, score_orderings
 from tube_lightning.networks import BlockModel
 from tube_lightning.orderings import RevealedSets, Role, all_sets
+from tube_lightning.placement import exact_device, send
 from tube_lightning.scores import RegimeScores
 from tube_lightning.scoring import conditional_rows
 
@@ -37,15 +38,17 @@ def score_short(
 ) -> dict[str, RegimeScores]:
     """Score blocks exactly in all regimes; those with equally many scored positions together.
 
-    So a block's values do not depend on which others are in the batch.
+    So a block's values do not depend on which others are in the batch. Roles and times are the
+    host's.
     """
-    flat, drawn = roles.flatten(0, 1), times.flatten(0, 1)
-    zeros = torch.zeros(drawn.shape[:2], dtype=torch.float64, device=tokens.device)
+    flat, drawn, home = roles.flatten(0, 1), times.flatten(0, 1), exact_device(tokens.device)
+    zeros = torch.zeros(drawn.shape[:2], dtype=torch.float64, device=home)
     scores = {regime: zeros.clone() for regime in plan.regimes}
     exact = {regime: zeros[:, :2].clone() for regime in plan.exact_regimes}
     for blocks, columns, kept in _same_counts(flat, plan.first_first):
         table = scored_lattice(model, tokens, roles, blocks, columns)
         here = drawn[blocks].gather(-1, columns[:, None].expand(-1, drawn.shape[1], -1))
+        blocks = send(blocks, home)
         for regime in plan.regimes:
             scores[regime][blocks] = score_orderings(table, here, regime.steps, kept)
         likelihoods = exact_log_likelihoods(table, [regime.steps for regime in exact])
@@ -78,7 +81,7 @@ def scored_lattice(
     """
     here = roles.flatten(0, 1)[blocks]  # [some, size]
     kept = columns.shape[1]
-    sets = all_sets(kept).to(tokens.device)
+    sets = all_sets(kept)
     together = max(1, _MAX_ROWS // here.shape[1])
     tables = []
     for number, block in enumerate(blocks):
@@ -89,7 +92,8 @@ def scored_lattice(
             revealed[:, columns[number]] |= some
             needed = ~revealed & (here[number] == Role.SCORED)
             rows = RevealedSets(revealed, needed, block.expand(len(some)), index=())
-            pieces.append(conditional_rows(model, tokens, rows, roles=roles)[:, columns[number]])
+            table = conditional_rows(model, tokens, rows, roles=roles)
+            pieces.append(table[:, send(columns[number], table.device)])
         tables.append(torch.cat(pieces))
     return torch.stack(tables)
 

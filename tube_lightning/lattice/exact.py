@@ -11,6 +11,7 @@ from torch import Tensor
 from tube_lightning.lattice.recursions import log_chunk_paths, log_group_paths
 from tube_lightning.lattice.table import checked_size, split_first
 from tube_lightning.orderings import all_sets
+from tube_lightning.placement import send
 from tube_lightning.regimes import EqualChunks, FirstFirst, Regime, Steps
 
 MAX_ELBO_STEPS = 1_000_000
@@ -46,7 +47,8 @@ def exact_log_likelihoods(
                 math.log(math.comb(steps, k)) if k <= steps else -math.inf
                 for k in range(1, max_groups + 1)
             ]
-            log_paths = torch.logsumexp(log_groups + table.new_tensor(log_ways), dim=-1)
+            ways = send(torch.tensor(log_ways, dtype=torch.float64), table.device)
+            log_paths = torch.logsumexp(log_groups + ways, dim=-1)
             return log_paths - size * math.log(steps)
         sizes = steps.sizes(size) if isinstance(steps, EqualChunks) else (1,) * size
         log_orders = math.lgamma(size + 1) - sum(math.lgamma(s + 1) for s in sizes)
@@ -90,9 +92,9 @@ def exact_elbo(
         first, others = split_first(table)
         return first + (exact_elbo(others, steps.rest) if others.shape[-1] else 0.0)
     table, size = _prepare_table(table, [steps])
-    weights = torch.tensor(_edge_weights(size, steps), dtype=torch.float64, device=table.device)
-    sets = all_sets(size).to(table.device)
-    weight = torch.where(sets, 0.0, weights[sets.sum(dim=1)][:, None])
+    weights = torch.tensor(_edge_weights(size, steps), dtype=torch.float64)
+    sets = all_sets(size)
+    weight = send(torch.where(sets, 0.0, weights[sets.sum(dim=1)][:, None]), table.device)
     return torch.where(weight > 0, weight * table, 0.0).sum(dim=(-2, -1))
 
 
@@ -124,7 +126,7 @@ def _prepare_table(
             )
         if isinstance(steps, int) and steps < 1:
             raise ValueError(f"steps: expected at least 1, got {steps}")
-    table = table.double().masked_fill(all_sets(size).to(table.device), 0.0)
+    table = table.double().masked_fill(send(all_sets(size), table.device), 0.0)
     bad = table.isnan() | (table == math.inf)
     if bad.any():
         where = tuple(torch.nonzero(bad)[0].tolist())

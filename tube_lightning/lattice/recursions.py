@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from tube_lightning.orderings import all_sets
+from tube_lightning.placement import send
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def _chunk_edges(size: int, before: int, after: int, device: torch.device) -> _E
     added = torch.nonzero(~patterns)[:, 1].view(-1, after - before)  # [edges, added]
     cells = subsets[..., None] * size + members[:, added]
     sets = (1 << members).sum(dim=1)
-    return _Edges(sets.to(device), subsets.to(device), cells.to(device))
+    return _Edges(send(sets, device), send(subsets, device), send(cells, device))
 
 
 def log_chunk_paths(
@@ -98,18 +99,28 @@ def _group_edges(size: int, device: torch.device) -> tuple[_Edges, ...]:
             bit = bit_outside[subsets, members[:, slot : slot + 1]]
             steps += torch.where(patterns[:, slot], 0, bit)
         codes = (1 << members).sum(dim=1)
-        layers.append(_Edges(codes.to(device), subsets.to(device), steps.to(device)))
+        layers.append(_Edges(send(codes, device), send(subsets, device), send(steps, device)))
     return tuple(layers)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what is kept may be needed for gradients later
+def _sets_and_rest(
+    size: int, count: int, device: torch.device
+) -> tuple[Int64[Tensor, " sets"], Int64[Tensor, "sets outside"]]:
+    """List the sets of ``count`` positions, and the positions outside of each."""
+    sets = all_sets(size)
+    codes = torch.nonzero(sets.sum(dim=1) == count)[:, 0]
+    outside = torch.nonzero(~sets[codes])[:, 1].view(len(codes), size - count)
+    return send(codes, device), send(outside, device)
 
 
 def _group_steps(cells: Float64[Tensor, "sets size tables"]) -> Float64[Tensor, "steps tables"]:
     """Return log prod_{d in A} p(d | R) for all disjoint R and A, by cardinality of R."""
     size = cells.shape[1]
-    sets = all_sets(size).to(cells.device)
     parts = []
     for count in range(size + 1):
-        codes = torch.nonzero(sets.sum(dim=1) == count)[:, 0]
-        outside = torch.nonzero(~sets[codes])[:, 1].view(len(codes), size - count)
+        codes, outside = _sets_and_rest(size, count, cells.device)
         sums = cells.new_zeros(len(codes), 1, cells.shape[2])
         for slot in range(size - count):
             term = cells[codes, outside[:, slot]][:, None]

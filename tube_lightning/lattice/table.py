@@ -14,6 +14,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     set_codes,
 )
+from tube_lightning.placement import send
 from tube_lightning.regimes import Steps
 
 
@@ -35,11 +36,11 @@ def scored_table(
 
     Given positions are revealed in every set that is kept, absent ones in none.
     """
-    size = checked_size(table)
-    sets, roles = all_sets(size).to(table.device), roles.to(table.device)
+    sets, roles = all_sets(checked_size(table)), roles.cpu()
     scored, given = roles == Role.SCORED, roles == Role.GIVEN
     kept = (sets[:, ~scored] == given[~scored]).all(dim=1)
-    return table[..., kept, :][..., scored]
+    rows, columns = (send(torch.nonzero(mask)[:, 0], table.device) for mask in (kept, scored))
+    return table[..., rows, :][..., columns]
 
 
 def split_first(
@@ -65,8 +66,9 @@ def score_orderings(
     ``roles`` says which positions are scored (default: all).
     """
     checked_size(table)
-    here = None if roles is None else roles.to(table.device)[..., None, :]
-    return _terms(table, reveal_steps(draws.to(table.device), steps, here)).sum(dim=-1)
+    here = None if roles is None else roles.to(draws.device)[..., None, :]
+    revealed_at = send(reveal_steps(draws, steps, here), table.device)
+    return _terms(table, revealed_at).sum(dim=-1)
 
 
 def score_partitions(
@@ -79,9 +81,9 @@ def score_partitions(
     Unbiased for p(x) as a single ordering is, so it feeds every estimator unchanged.
     """
     size = checked_size(table)
-    revealed_at, groups = partition_steps(
-        times.to(table.device), group_size
-    )  # [..., orderings, orders, size], groups
+    revealed_at, groups = (
+        send(steps, table.device) for steps in partition_steps(times, group_size)
+    )  # [..., orderings, orders, size], [..., orderings, size]
     orders, num_groups = revealed_at.shape[-2], -(-size // group_size)
     terms = _terms(table, revealed_at.flatten(-3, -2)).unflatten(-2, (-1, orders))
     in_group = torch.zeros(

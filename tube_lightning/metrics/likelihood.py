@@ -12,6 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings, terms_of
 from tube_lightning.metrics.errors import RateError
 from tube_lightning.metrics.quantities import Quantity
+from tube_lightning.placement import exact_device
 
 
 class Measured(NamedTuple):
@@ -175,8 +176,9 @@ class LikelihoodBound(Metric):
     def _apply(
         self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
     ) -> nn.Module:
-        """Follow the module to its device, never to its precision."""
-        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
+        """Follow the module to its device, if that has float64, and never to its precision."""
+        device = exact_device(fn(torch.zeros(1, device=self.device)).device)
+        return super()._apply(lambda tensor: tensor.to(device), exclude_state)
 
 
 def _check_tokens(num_tokens: Int[Tensor, "..."], nats: Float64[Tensor, "..."]) -> None:

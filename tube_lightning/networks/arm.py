@@ -166,5 +166,5 @@ class TransformersARM(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TransformersARM":
         """Follow a trainer to its device, never to its precision."""
-        super()._apply(device_only(fn), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(device_only(fn, self.model.device), recurse)  # type: ignore[no-untyped-call]
         return self

@@ -163,7 +163,7 @@ class DecoderBlockModel(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DecoderBlockModel":
         """Follow a trainer to its device, never to its precision."""
-        super()._apply(device_only(fn), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(device_only(fn, self.device), recurse)  # type: ignore[no-untyped-call]
         return self
 
     def _read(self, context: DecoderContext, tokens: Int64[Tensor, "batch more"]) -> DecoderContext:

@@ -1,9 +1,10 @@
 """Log-probabilities of given tokens, without ever holding [tokens, vocabulary] logits."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+from tube_lightning.networks.products import linear
 
 _MAX_LOGITS = 1 << 21
 """Aimed size of a piece of the logits, in numbers (8 MiB): it should stay in the cache."""
@@ -26,7 +27,7 @@ def token_log_probs(
     start = 0
     with torch.autocast(hidden.device.type, enabled=False):
         for weight, bias in zip(head[0].split(piece), head[1].split(piece), strict=True):
-            logits = F.linear(hidden, weight.to(hidden.dtype), bias)
+            logits = linear(hidden, weight.to(hidden.dtype), bias)
             log_normaliser = torch.logaddexp(log_normaliser, torch.logsumexp(logits, dim=-1))
             inside = (targets >= start) & (targets < start + len(bias))
             local = (targets - start).clamp(0, len(bias) - 1)

@@ -1,6 +1,7 @@
 """What the rest of the package sees of a model."""
 
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -51,7 +52,7 @@ class NoisyRows:
 
     def known(self, places: Int64[Tensor, " needed"], runs: tuple[BlockRun, ...]) -> "NoisyRows":
         """Return the same rows, whose places and runs the host knows already."""
-        rows = replace(self)
+        rows = copy(self)
         vars(rows).update(places=places, runs=runs)
         return rows
 

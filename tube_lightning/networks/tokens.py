@@ -40,9 +40,10 @@ def check_tokens(
     if max_length is not None and length > max_length:
         raise ValueError(f"tokens: expected at most {max_length} per sequence, got {length}")
     outside = (tokens < 0) | (tokens >= vocab_size)
-    _refuse_first(outside, tokens, f"ids in 0..{vocab_size - 1}")
-    if mask_id is not None:
-        _refuse_first(tokens == mask_id, tokens, f"data without the mask id {mask_id}")
+    hidden = torch.zeros_like(outside) if mask_id is None else tokens == mask_id
+    if (outside | hidden).any():  # asked once: a device is waited for
+        _refuse_first(outside, tokens, f"ids in 0..{vocab_size - 1}")
+        _refuse_first(hidden, tokens, f"data without the mask id {mask_id}")
 
 
 def check_vocabularies(block_model: BlockModel[Any], arm: AutoregressiveModel) -> None:

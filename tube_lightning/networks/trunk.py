@@ -11,6 +11,7 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from tube_lightning.networks.products import linear, linear_gelu
 from tube_lightning.records import map_tensors
 
 ROTARY_BASE = 10_000
@@ -72,7 +73,7 @@ class Layer:
         """Read queries, keys and values off the stream."""
         normed = F.layer_norm(x, x.shape[-1:], *self.norm1).to(self.qkv.dtype)
         queries, keys, values = rearrange(
-            F.linear(normed, self.qkv),
+            linear(normed, self.qkv),
             "... (three heads width) -> three ... heads width",
             three=3,
             heads=self.n_heads,
@@ -85,10 +86,10 @@ class Layer:
         attended: Float[Tensor, "*tokens heads width"],
     ) -> Float[Tensor, "*tokens dim"]:
         """Write what attention found to the stream, then the MLP's answer."""
-        x = x + self._drop(F.linear(attended.flatten(-2), self.out))
+        x = x + self._drop(linear(attended.flatten(-2), self.out))
         normed = F.layer_norm(x, x.shape[-1:], *self.norm2).to(self.qkv.dtype)
-        hidden = F.gelu(F.linear(normed, *self.mlp_in), approximate="tanh")
-        return x + self._drop(F.linear(hidden, *self.mlp_out))
+        hidden = linear_gelu(normed, *self.mlp_in)
+        return x + self._drop(linear(hidden, *self.mlp_out))
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout) if self.dropout else x
@@ -155,7 +156,7 @@ class Trunk:
 
     def logits(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens vocab"]:
         """Return fp32 logits; the mask token's is -inf, for nothing is ever revealed as a mask."""
-        return F.linear(self.final_norm(x), *self.head)
+        return linear(self.final_norm(x), *self.head)
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tube_lightning.networks import (
     NoisyRows,
+    PlannedRows,
     SamplingModel,
     check_tokens,
     goes_first,
@@ -32,6 +33,7 @@ from tube_lightning.orderings import (
     reveal_steps,
     reveal_times,
 )
+from tube_lightning.placement import send
 from tube_lightning.sampling.token_draws import draw_tokens, token_uniforms
 
 C = TypeVar("C")
@@ -84,8 +86,8 @@ def sample_sequences(
             tokens = torch.full((len(sequences), roles.numel()), model.mask_id, device=device)
             if prompt is not None:
                 tokens[:, :num_given] = prompt.to(device)
-            rounds = _draw_rounds(seed, sequences, steps, roles).to(device)
-            uniforms = token_uniforms(seed, sequences, roles).to(device)
+            rounds = _draw_rounds(seed, sequences, steps, roles)
+            uniforms = token_uniforms(seed, sequences, roles)
             for block in _fill_blocks(model, tokens, rounds, uniforms, draw, first):
                 if on_tokens is not None:
                     on_tokens(len(sequences) * int((roles[block] < Role.ABSENT).sum()))
@@ -157,53 +159,58 @@ def _fill_blocks(
     num_blocks, size = rounds.shape[1:]
     context = model.empty_context(len(tokens))
     for block in range(num_blocks):
-        start, predict = block * size, partial(model.logits, context)
-        here = tokens[:, start : start + size]
         _fill_block(
-            predict, start, here, rounds[:, block], uniforms[:, block], draw, first_sequence
+            partial(model.logits, context), block, tokens, rounds, uniforms, draw, first_sequence
         )
         if block < num_blocks - 1:
             with torch.no_grad():
-                context = model.extend(context, here)
+                context = model.extend(context, tokens[:, block * size : (block + 1) * size])
         yield block
 
 
 @torch.inference_mode()
 def _fill_block(
     predict: PredictRows,
-    start: int,
-    tokens: Int64[Tensor, "batch size"],
-    rounds: Int64[Tensor, "batch size"],
-    uniforms: Float64[Tensor, "batch size"],
+    block: int,
+    tokens: Int64[Tensor, "batch padded"],
+    rounds: Int64[Tensor, "batch blocks size"],
+    uniforms: Float64[Tensor, "batch blocks size"],
     draw: DrawTokens,
     first_sequence: int,
 ) -> None:
-    """Draw the block at ``start`` of each sequence in place, round by round."""
-    num_rounds = int(rounds.masked_fill(rounds == NEVER, ALREADY).max()) + 1
-    for index in range(num_rounds):
-        some = torch.nonzero((rounds == index).any(dim=1))[:, 0]
-        now = rounds[some] == index
-        rows = NoisyRows(
-            sequence=some,
-            start=torch.full_like(some, start),
-            tokens=tokens[some],
-            revealed=rounds[some] < index,
-            needed=now,
-        )
+    """Draw one block of each sequence in place, round by round, which are the host's to plan."""
+    num_blocks, size = rounds.shape[1:]
+    here, blocks = rounds[:, block], tokens.view(-1, size)
+    peaks, where = [], []
+    for index in range(int(here.masked_fill(here == NEVER, ALREADY).max()) + 1):
+        now = here == index
+        some = torch.nonzero(now.any(dim=1))[:, 0]
+        number = some * num_blocks + block
+        plan = PlannedRows(number, here[some] < index, now[some], num_blocks)
+        (rows,) = plan.micro_batches(blocks)
         logits = predict(rows)
-        _refuse_non_finite(logits, rows, first_sequence)
-        tokens[some] = rows.tokens.masked_scatter(now, draw(logits, uniforms[some][now]))
+        peaks.append(logits.amax(dim=-1))
+        where.append(torch.nonzero(now))
+        sequence, offset = where[-1].unbind(dim=1)
+        drawn = draw(logits, uniforms[sequence, block, offset])
+        place = send(sequence * rounds[0].numel() + block * size + offset, tokens.device)
+        tokens.view(-1)[place] = drawn.clamp(max=logits.shape[1] - 1)  # of numbers it is below
+    if peaks:
+        _refuse_non_finite(torch.cat(peaks), torch.cat(where), block * size, first_sequence)
 
 
 def _refuse_non_finite(
-    logits: Float[Tensor, "needed vocab"], rows: NoisyRows, first_sequence: int
+    peaks: Float[Tensor, " tokens"],
+    where: Int64[Tensor, "tokens two"],
+    start: int,
+    first_sequence: int,
 ) -> None:
     """Name the sequence and position of the first logits that are no numbers."""
-    bad = torch.nonzero(~logits.amax(dim=-1).isfinite())
-    if len(bad):
-        row, offset = torch.nonzero(rows.needed)[bad[0, 0]].tolist()
-        raise ValueError(
-            f"logits: expected finite numbers, got {logits[bad[0, 0]].amax().item()} at sequence "
-            f"{first_sequence + rows.sequence[row].item()}, "
-            f"position {rows.start[row].item() + offset}"
-        )
+    if peaks.isfinite().all():
+        return
+    first = int(torch.nonzero(~peaks.isfinite())[0])
+    sequence, offset = where[first].tolist()
+    raise ValueError(
+        f"logits: expected finite numbers, got {peaks[first].item()} at sequence "
+        f"{first_sequence + sequence}, position {start + offset}"
+    )

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from tube_lightning.placement import exactly, send
 from tube_lightning.randomness import TOKENS, uniforms
 
 _MAX_PROBABILITIES = 1 << 24
@@ -36,16 +37,18 @@ def draw_tokens(
     some = max(1, _MAX_PROBABILITIES // logits.shape[1])
     drawn = []
     for piece, uniform in zip(logits.split(some), uniforms.split(some), strict=True):
-        scaled = piece.double() - piece.amax(dim=-1, keepdim=True)
+        exact = exactly(piece)
+        scaled = exact - exact.amax(dim=-1, keepdim=True)
         probs = torch.softmax(scaled / temperature, dim=-1)
         if nucleus < 1:
             ordered, tokens = probs.sort(dim=-1, descending=True, stable=True)
             outside = ordered.cumsum(dim=-1) - ordered >= nucleus
             probs = torch.zeros_like(probs).scatter(-1, tokens, ordered.masked_fill(outside, 0))
         cumulative = probs.cumsum(dim=-1)
-        below = uniform[:, None] * cumulative[:, -1:]  # a uniform is below one: so is the total
+        total = cumulative[:, -1:]
+        below = send(uniform, total.device)[:, None] * total  # a uniform is below one: so is this
         drawn.append(torch.searchsorted(cumulative, below, right=True)[:, 0])
-    return torch.cat(drawn)
+    return send(torch.cat(drawn), logits.device)
 
 
 def token_uniforms(

@@ -97,4 +97,4 @@ class DenoiserTraining(L.LightningModule):
 
     def _generator(self, draw: int) -> torch.Generator:
         """Make the source of noise of one draw."""
-        return noise_generator(self.seed, draw, self.global_rank, self.device)
+        return noise_generator(self.seed, draw, self.global_rank)

@@ -19,12 +19,14 @@ from torch import Tensor
 from tube_lightning.networks import (
     DiT,
     NoisyRows,
+    PlannedRows,
     attend_densely,
     default_attention,
     read_blocks,
     run_rows,
 )
 from tube_lightning.orderings import Role, block_roles
+from tube_lightning.placement import send
 from tube_lightning.training.noise import Hide, hide_by_count
 
 
@@ -47,15 +49,16 @@ def nelbo(
     if copies < 1:
         raise ValueError(f"copies: expected at least 1 noisy copy of a sequence, got {copies}")
     config, (batch, length) = network.config, tokens.shape
-    roles = block_roles(length, config.block_size).to(tokens.device)
-    noise = hide(roles == Role.SCORED, batch, copies, generator)
+    scored = block_roles(length, config.block_size) == Role.SCORED
+    noise = hide(scored, batch, copies, generator)
     rows = _make_rows(tokens, noise.hidden, config.mask_id)
     trunk = network.fold()
     context = read_blocks(trunk, tokens, config.block_size)
     attend = default_attention(tokens.device)(rows, context.length)
     logits = trunk.logits(run_rows(trunk, context, rows, attend, config.mask_id))
-    nats = F.cross_entropy(logits, rows.tokens[rows.needed], reduction="none")
-    weights = repeat(noise.weights, "... -> (...) size", size=config.block_size)[rows.needed]
+    nats = F.cross_entropy(logits, rows.tokens.flatten()[rows.places], reduction="none")
+    weights = repeat(noise.weights, "... -> (... size)", size=config.block_size)
+    weights = send(weights, tokens.device)[rows.places]
     return Cost((nats * weights).sum() / copies, tokens[:, 1:].numel())
 
 
@@ -78,19 +81,14 @@ def _make_rows(
 ) -> NoisyRows:
     """Make a row of each noisy copy of a block; positions after the end are masked."""
     batch, num_blocks, copies, size = hidden.shape
-    num_absent = num_blocks * size - tokens.shape[1]
-    clean = F.pad(tokens, (0, num_absent), value=mask_id)
-    start = torch.arange(num_blocks, device=tokens.device) * size
+    padded = F.pad(tokens, (0, num_blocks * size - tokens.shape[1]), value=mask_id)
     flat = rearrange(hidden, "batch blocks copies size -> (batch blocks copies) size")
-    return NoisyRows(
-        sequence=torch.arange(batch, device=tokens.device).repeat_interleave(num_blocks * copies),
-        start=start.repeat_interleave(copies).repeat(batch),
-        tokens=repeat(
-            clean,
-            "batch (blocks size) -> (batch blocks copies) size",
-            copies=copies,
-            size=size,
-        ),
+    rows = PlannedRows(
+        block=torch.arange(batch * num_blocks).repeat_interleave(copies),
         revealed=~flat,
         needed=flat,
+        num_blocks=num_blocks,
     )
+    blocks = rearrange(padded, "batch (blocks size) -> (batch blocks) size", size=size)
+    (everything,) = rows.micro_batches(blocks)
+    return everything
