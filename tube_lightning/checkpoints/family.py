@@ -20,7 +20,8 @@ class Family:
     that ``recognises`` the file. Where several do, a block size tells those that are one block
     (``whole``) from others, or the user does. ``look_alikes`` are model types of other models:
     checkpoints that say so may be of the family, if the user does too. ``arms`` are models of the
-    same tokenizer to compare with.
+    same tokenizer to compare with. A ``load`` that ``fills_device`` puts tensors on torch's default
+    device one by one; any other loads to the CPU.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Family:
     recognises: Callable[[dict[str, Any]], bool] | None = None
     whole: bool = False
     arms: tuple[str, ...] = ()
+    fills_device: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a family that would read nothing, or anything."""

@@ -5,12 +5,14 @@ from tube_lightning.networks.attention import PlanAttention, default_attention, 
 from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.blocks import goes_first, size_of_blocks
 from tube_lightning.networks.decoder import DecoderBlockModel
+from tube_lightning.networks.decoder_arm import DecoderARM
 from tube_lightning.networks.decoder_check import check_decoder
 from tube_lightning.networks.decoder_facts import Context, DecoderFacts, First
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import MLP_RATIO, DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
 from tube_lightning.networks.planned_rows import PlannedRows
+from tube_lightning.networks.products import linear
 from tube_lightning.networks.protocols import (
     AutoregressiveModel,
     BlockModel,
@@ -28,6 +30,7 @@ __all__ = [
     "BlockDiffusion",
     "BlockModel",
     "Context",
+    "DecoderARM",
     "DecoderBlockModel",
     "DecoderFacts",
     "DiT",
@@ -47,6 +50,7 @@ __all__ = [
     "check_vocabularies",
     "default_attention",
     "goes_first",
+    "linear",
     "model_identity",
     "plan_grouped",
     "read_blocks",

@@ -17,6 +17,7 @@ from tube_lightning.networks.decoder_facts import DecoderFacts
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.kept_dtypes import device_only
+from tube_lightning.networks.products import use_own_products
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.trunk import AttendInLayer, Projections
 
@@ -71,6 +72,7 @@ class DecoderBlockModel(nn.Module):
         super().__init__()
         register()
         self.network = network.eval().requires_grad_(False)
+        use_own_products(self.network)
         self.network.set_attn_implementation(NAME)
         self.config = facts
         self.plan_attention = plan_attention
@@ -182,7 +184,7 @@ class DecoderBlockModel(nn.Module):
             layers.append((keys, values))
             return attend_densely(own.queries, keys, values, sees)
 
-        stream = self._run(tokens, places[context.length :].expand_as(tokens), attend)
+        stream = self.run(tokens, places[context.length :].expand_as(tokens), attend)
         ends = context.ends
         if self.config.first == "previous":
             ends = torch.cat([ends, stream[:, self.block_size - 1 :: self.block_size]], dim=1)
@@ -194,7 +196,7 @@ class DecoderBlockModel(nn.Module):
         self._check_needed(rows)
         rows = _trim(rows)
         offsets = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
-        stream = self._run(
+        stream = self.run(
             rows.tokens.where(rows.revealed, self.mask_id),
             rows.start[:, None] + offsets,
             self._attend_rows(context, rows),
@@ -226,13 +228,13 @@ class DecoderBlockModel(nn.Module):
 
         return attend_in_layer
 
-    def _run(
+    def run(
         self,
         tokens: Int64[Tensor, "rows size"],
         positions: Int64[Tensor, "rows size"],
         attend: AttendInLayer,
     ) -> Float[Tensor, "rows size dim"]:
-        """Run tokens through the decoder, up to the head."""
+        """Run tokens through the decoder, up to the head, each layer attending by ``attend``."""
         output: Tensor = self.network.base_model(
             input_ids=tokens, position_ids=positions, use_cache=False, **{KEYWORD: attend}
         ).last_hidden_state

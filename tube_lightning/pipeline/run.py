@@ -11,7 +11,14 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
+from tube_lightning.checkpoints import (
+    Checkpoint,
+    load_block_model_on,
+    load_companion,
+    read_sizes,
+    say,
+    suggest_arms,
+)
 from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
 from tube_lightning.data import AtMost, Order, TokenSequences, check_order
@@ -93,9 +100,12 @@ def run_evaluation(
         max_sequences=_most_sequences(num_batches, batch_size, order),
     )
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
+    if not arms and trainer.is_global_zero and (advice := suggest_arms(model)):
+        say(advice)
+    network = load_block_model_on(trainer.strategy.root_device, model)
     return score_and_report(
-        load_block_model(model),
-        {name: load_arm(checkpoint) for name, checkpoint in arms.items()},
+        network,
+        {name: load_companion(checkpoint, network) for name, checkpoint in arms.items()},
         text,
         protocol=protocol,
         estimators=estimators,

@@ -62,6 +62,7 @@ class DecoderFamily:
             look_alikes=self.look_alikes,
             whole=self.block_size is None,
             arms=self.arms,
+            fills_device=True,
         )
 
     def load(self, checkpoint: Checkpoint) -> DecoderBlockModel:
