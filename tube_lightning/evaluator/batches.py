@@ -31,9 +31,13 @@ class TokenBatch(NamedTuple):
 
 
 def sequence_roles(
-    lengths: Int64[Tensor, " batch"], length: int, block_size: int, after_end: Role = Role.ABSENT
+    lengths: Int64[Tensor, " batch"],
+    length: int,
+    block_size: int,
+    after_end: Role = Role.ABSENT,
+    num_given: Int64[Tensor, " batch"] | None = None,
 ) -> Int64[Tensor, "batch blocks size"]:
-    """Give token 0, score the rest of each sequence, and leave out what is after its end.
+    """Give token 0 or more, score the rest of each sequence, and leave out what is after its end.
 
     >>> sequence_roles(torch.tensor([3, 5]), length=5, block_size=4).tolist()
     [[[1, 0, 0, 2], [2, 2, 2, 2]], [[1, 0, 0, 0], [0, 2, 2, 2]]]
@@ -41,7 +45,8 @@ def sequence_roles(
     num_blocks = -(-length // block_size)
     position = torch.arange(num_blocks * block_size)
     roles = torch.where(position < lengths[:, None], Role.SCORED.value, after_end.value)
-    roles[:, 0] = Role.GIVEN
+    given = torch.ones_like(lengths) if num_given is None else num_given
+    roles[position < given[:, None]] = Role.GIVEN
     return roles.view(-1, num_blocks, block_size)
 
 
@@ -108,7 +113,8 @@ class EvaluationBatches:
 
         tokens = text.tokens[rows, :longest]
         after_end = Role.CUT if self.cut else Role.ABSENT
-        roles = sequence_roles(lengths, longest, self.block_size, after_end)
+        given = None if text.num_given is None else text.num_given[rows]
+        roles = sequence_roles(lengths, longest, self.block_size, after_end, given)
         return TokenBatch(
             number,
             ids,
@@ -158,8 +164,8 @@ class EvaluationData(lightning.LightningDataModule):
 
     @property
     def most_scored(self) -> int | None:
-        """Count the scored tokens of the longest sequence, where that is one block."""
-        return self.text.longest - 1 if self.cut else None
+        """Count the most scored tokens of a sequence, where that is one block."""
+        return self.text.most_scored if self.cut else None
 
     def remaining(self) -> list[int]:
         """List the batches that are not on disk."""
