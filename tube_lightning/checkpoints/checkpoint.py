@@ -36,7 +36,8 @@ class Checkpoint:
     own mask token (103 for bert-base-uncased), else it is the last. A ``block_size`` of "whole" is
     the sequence. The network's matrix products run in ``dtype``, a torch.dtype or its name.
     ``family`` is the family's name, where the files cannot tell it; ``check`` has it try on a few
-    tokens that the network is read as the family says. ``revision`` is a hub id's. ``plugin`` is
+    tokens that the network is read as the family says. Groups of ``tensor_parallel`` processes
+    share one copy of the network. ``revision`` is a hub id's. ``plugin`` is
     the module of a family of your own (docs/FAMILIES.md): you name it, so it is imported and runs.
     Nothing in a checkpoint is ever executed.
     """
@@ -50,6 +51,7 @@ class Checkpoint:
     dtype: str | torch.dtype = "float32"
     family: str | None = None
     check: bool = True
+    tensor_parallel: int = 1
     revision: str | None = None
     plugin: str | None = None
 

@@ -1,5 +1,6 @@
 """The tensors of a checkpoint, one at a time: one safetensors file, or shards with an index."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,15 @@ def iterate_slices(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
         with open_tensors(path) as file:
             for name in file.keys():  # noqa: SIM118 (no dictionary)
                 yield name, file.get_slice(name)
+
+
+def hash_files(checkpoint: Checkpoint) -> str:
+    """Hash the files that hold a checkpoint's tensors, in their order, and their wanted dtype."""
+    digest = hashlib.sha256(str(checkpoint.dtype).encode())
+    for path in list_tensor_files(checkpoint):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 @contextmanager

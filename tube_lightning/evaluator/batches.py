@@ -135,7 +135,8 @@ class EvaluationData(lightning.LightningDataModule):
     ``num_batches`` are the first of those that the order of the sequences makes, or all: a longer
     evaluation has the batches of a shorter one. Every rank has equally many turns, so that all of
     them meet in every collective: where the batches run out, a turn has none. Blocks that are
-    ``cut`` end with their sequence.
+    ``cut`` end with their sequence. Groups of ``processes_a_batch`` neighbouring ranks score a
+    batch together.
     """
 
     def __init__(
@@ -148,9 +149,11 @@ class EvaluationData(lightning.LightningDataModule):
         order: Order = "spread",
         num_batches: int | None = None,
         cut: bool = False,
+        processes_a_batch: int = 1,
     ) -> None:
         super().__init__()
         check_whole_number("batch_size", batch_size, least=1)
+        self.processes_a_batch = processes_a_batch
         self.text, self.order = text, order
         most = None if num_batches is None else num_batches * batch_size
         self.sequences = sequence_order(len(text), order)[:most]
@@ -176,8 +179,10 @@ class EvaluationData(lightning.LightningDataModule):
         if self.trainer is None:
             numbers, rank, world_size = self.remaining(), 0, 1
         else:
-            rank, world_size = self.trainer.global_rank, self.trainer.world_size
-            numbers = self.trainer.strategy.broadcast(self.remaining() if rank == 0 else [])
+            together, first = self.processes_a_batch, self.trainer.is_global_zero
+            rank = self.trainer.global_rank // together
+            world_size = self.trainer.world_size // together
+            numbers = self.trainer.strategy.broadcast(self.remaining() if first else [])
         turns = -(-len(numbers) // world_size)
         mine = numbers[rank::world_size]
         mine += [NO_BATCH] * (turns - len(mine))

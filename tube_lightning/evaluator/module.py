@@ -35,8 +35,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
     """A block model, its autoregressive companions, and the running bounds of every regime.
 
     ``arms`` are autoregressive models by name: "arm" is the baseline, "arm_ft" one fine-tuned on
-    the block model's samples. The running values are for people who watch; results are made from
-    the files, in their order.
+    the block model's samples. Groups of ``processes_a_batch`` neighbouring ranks hold one copy of
+    the model and score the same batches; the first of them keeps the scores. The running values are
+    for people who watch; results are made from the files, in their order.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class LikelihoodEvaluation(lightning.LightningModule):
         plan: Plan,
         files: ScoreFiles,
         settings: EstimatorSettings | None = None,
+        processes_a_batch: int = 1,
     ) -> None:
         super().__init__()
+        self.processes_a_batch = processes_a_batch
         self.model, self.plan, self.files = model, plan, files
         self._arm_names = tuple(arms)
         for name, arm in arms.items():
@@ -81,6 +84,8 @@ class LikelihoodEvaluation(lightning.LightningModule):
             batch.token_bytes,
             batch.documents,
         )
+        if self.global_rank % self.processes_a_batch:
+            return  # another rank of the group has the same scores
         scores = replace(scores, texts=batch.texts)
         self.files.write(batch.number, scores)
         self.count(scores)

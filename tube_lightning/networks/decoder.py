@@ -62,6 +62,8 @@ class DecoderBlockModel(nn.Module):
     """
 
     network: Any
+    fingerprint: str
+    """Set where the weights cannot tell this model from others: no process has them all."""
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ from tube_lightning.networks import (
 )
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.pipeline.processes import (
+    connect_early,
     decides_alone,
     ends_together,
     says_how_to_continue,
@@ -102,6 +103,8 @@ def run_evaluation(
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
     if not arms and trainer.is_global_zero and (advice := suggest_arms(model)):
         say(advice)
+    if model.tensor_parallel > 1:
+        connect_early(trainer)
     network = load_block_model_on(trainer.strategy.root_device, model)
     return score_and_report(
         network,
@@ -117,6 +120,7 @@ def run_evaluation(
         settings={**settings, "length": text.length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
+        processes_a_batch=model.tensor_parallel,
     )
 
 
@@ -143,12 +147,13 @@ def score_and_report(
     order: Order = "spread",
     paper_table: str | None = None,
     show: bool = True,
+    processes_a_batch: int = 1,
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
     ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive
     models by name, arm and arm_ft. ``settings`` and ``checkpoints``, where the models are from, are
-    for the record.
+    for the record. Groups of ``processes_a_batch`` neighbouring ranks hold one copy of the model.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
@@ -161,9 +166,10 @@ def score_and_report(
         order=order,
         num_batches=num_batches,
         cut=getattr(network, "own_length", False),
+        processes_a_batch=processes_a_batch,
     )
     plan = Plan(protocol, block_size, goes_first(network), data.most_scored)
-    module = LikelihoodEvaluation(network, arms, plan, files, estimators)
+    module = LikelihoodEvaluation(network, arms, plan, files, estimators, processes_a_batch)
     _claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)

@@ -8,13 +8,15 @@ from typing import Any
 
 from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
 from tube_lightning.checkpoints.decoders.networks import fill_network, make_network
+from tube_lightning.checkpoints.decoders.parallel import cut_network
 from tube_lightning.checkpoints.decoders.pieces import Translate, same_name
 from tube_lightning.checkpoints.decoders.settings import plain_settings
 from tube_lightning.checkpoints.family import Family
 from tube_lightning.checkpoints.said import say
+from tube_lightning.checkpoints.tensor_files import hash_files
 from tube_lightning.networks import Context, DecoderBlockModel, DecoderFacts, First, check_decoder
 
-_OPTIONS = ("dtype", "block_size", "mask_id", "model_length")
+_OPTIONS = ("dtype", "block_size", "mask_id", "model_length", "tensor_parallel")
 _SIZE_IN_NAME = re.compile(r"-b(\d+)$")
 Config = dict[str, Any]
 
@@ -71,8 +73,12 @@ class DecoderFamily:
         facts = self.settle_facts(checkpoint)
         settings = self.settings(checkpoint.config)
         network = make_network(self._backbone(checkpoint), settings)
+        if checkpoint.tensor_parallel > 1:
+            cut_network(network, checkpoint.tensor_parallel)
         fill_network(network, checkpoint, self.translate(checkpoint.config))
         model = DecoderBlockModel(network, facts)
+        if checkpoint.tensor_parallel > 1:
+            model.fingerprint = hash_files(checkpoint)  # no process sees all weights
         if checkpoint.check:
             check_decoder(model, facts, str(checkpoint))
         return model

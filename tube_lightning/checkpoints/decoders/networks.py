@@ -5,8 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from tube_lightning.checkpoints.checkpoint import Checkpoint
+from tube_lightning.checkpoints.decoders.parallel import keep_own_part
 from tube_lightning.checkpoints.decoders.pieces import Piece, Translate
 from tube_lightning.checkpoints.faults import shorten
 from tube_lightning.checkpoints.tensor_files import iterate_slices
@@ -49,6 +51,8 @@ class _Filler:
         self.head = next(n for n, p in self.expected.items() if p is _head(network).weight)
         self.missing = {name: tensor.numel() for name, tensor in self.expected.items()}
         self.faults: list[str] = []
+        self.whole: dict[str, Tensor] = {}
+        """parameters of which this process keeps a part, until they are complete"""
 
     def put(self, name: str, stored: Any, pieces: Iterable[Piece]) -> None:  # noqa: ANN401
         """Copy the pieces of a tensor to their places, or note that they have none."""
@@ -65,6 +69,8 @@ class _Filler:
                 return
             place.copy_(values)
             self.missing[piece.target] -= values.numel()
+            if not self.missing[piece.target]:
+                self._release(piece.target)
 
     def finish(self, source: str) -> None:
         """Give a file without a head that of its embedding; refuse what does not fit."""
@@ -85,15 +91,28 @@ class _Filler:
         module, _, last = name.rpartition(".")
         owner = self.network.get_submodule(module)
         tensor: Tensor = getattr(owner, last)
+        if name in self.whole:
+            return self.whole[name]
         if tensor.is_meta:
             dtype = torch.float32 if last == _KEPT_IN_FP32 else self.dtype
             real = torch.empty(tensor.shape, dtype=dtype, device=torch.get_default_device())
+            if isinstance(tensor, DTensor):
+                return self.whole.setdefault(name, real)
             if isinstance(tensor, nn.Parameter):
                 setattr(owner, last, nn.Parameter(real, requires_grad=False))
             else:
                 owner.register_buffer(last, real)
             tensor = getattr(owner, last)
         return tensor.detach()
+
+    def _release(self, name: str) -> None:
+        """Keep this process's part of a complete parameter, if it is cut."""
+        whole = self.whole.pop(name, None)
+        if whole is not None:
+            module, _, last = name.rpartition(".")
+            owner = self.network.get_submodule(module)
+            own = keep_own_part(whole, getattr(owner, last))
+            setattr(owner, last, nn.Parameter(own, requires_grad=False))
 
 
 def _head(network: Any) -> nn.Linear:  # noqa: ANN401 (a class of transformers)
