@@ -58,6 +58,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
         chosen = settings or EstimatorSettings()
         self.metrics = nn.ModuleDict({r.name: self._metrics(r, chosen) for r in plan.regimes})
         self.stop_requested = False
+        # every process has read the same files: DDP need not send what they hold
+        states = (*self.named_parameters(), *self.named_buffers())
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in states]
 
     def _metrics(self, regime: Regime, settings: EstimatorSettings) -> MetricCollection:
         quantities = [
