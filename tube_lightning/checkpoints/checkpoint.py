@@ -43,15 +43,15 @@ class Checkpoint:
     """
 
     checkpoint: Source
+    family: str | None = None
+    check: bool = True
+    tensor_parallel: int = 1
     weights: str = "ema"
     block_size: int | str | None = None
     n_heads: int | None = None
     model_length: int | None = None
     mask_id: int | None = None
     dtype: str | torch.dtype = "float32"
-    family: str | None = None
-    check: bool = True
-    tensor_parallel: int = 1
     revision: str | None = None
     plugin: str | None = None
 

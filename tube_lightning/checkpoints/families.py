@@ -48,20 +48,19 @@ def expect_family(checkpoint: Checkpoint) -> Family:
         return family
     known = [*_find_own(checkpoint.plugin), *BUILT_IN, *_find_installed()]
     kind, architectures = checkpoint.config.get("model_type"), _read_architectures(checkpoint)
-    alike = [family.name for family in known if kind in family.look_alikes]
-    if alike:
-        raise ValueError(
-            f"{checkpoint}: expected a diffusion model, and {CONFIG_FILE} says {kind}, as ARMs do; "
-            f"if it is one of {', '.join(alike)}, give family=NAME"
-        )
     graph = "SEDD" if "graph" in checkpoint.config else None
     if reason := refusal(kind, *architectures, graph, PurePath(str(checkpoint)).name):
         raise ValueError(f"{checkpoint}: {reason}")
     types = " or ".join(dict.fromkeys(name for family in known for name in family.model_types))
+    names = " or ".join(dict.fromkeys(name for family in known for name in family.architectures))
+    alike = ", ".join(family.name for family in known if kind in family.look_alikes)
+    hint = "a family of your own needs plugin=MODULE"
+    if alike:
+        hint = f"if it is one of {alike}, give family=NAME"
     raise ValueError(
-        f"{checkpoint}: expected model_type {types} in {CONFIG_FILE}, got {kind!r} (load_arm reads "
-        f"any causal language model of transformers) with architectures {architectures}; a family "
-        "of your own needs plugin=MODULE"
+        f"{checkpoint}: expected model_type {types}, or architectures {names}, in {CONFIG_FILE}, "
+        f"got {kind!r} (load_arm reads any causal language model of transformers) with "
+        f"architectures {architectures}; {hint}"
     )
 
 

@@ -179,7 +179,7 @@ class EvaluationData(lightning.LightningDataModule):
         if self.trainer is None:
             numbers, rank, world_size = self.remaining(), 0, 1
         else:
-            together, first = self.processes_a_batch, self.trainer.is_global_zero
+            together, first = self.processes_a_batch, self.trainer.global_rank == 0
             rank = self.trainer.global_rank // together
             world_size = self.trainer.world_size // together
             numbers = self.trainer.strategy.broadcast(self.remaining() if first else [])
