@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from tube_lightning.networks.products import linear
+from tube_lightning.networks import linear
 
 SHAPES = {
     "published, queries to values": (1024, 768, 2304),

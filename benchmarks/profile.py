@@ -5,16 +5,14 @@
 
 Attention is what a planner's function does (and the clean stream's own), the head what
 ``token_log_probs`` does; linear maps elsewhere are the trunk's matmuls, and other operators the
-rest: norms, GELU, rotations, sets. What is left of the wall clock is Python between the operators,
+rest: norms, rotations, sets. What is left of the wall clock is Python between the operators,
 and the profiler's own.
 """
 
 import argparse
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -22,6 +20,7 @@ from torch import Tensor
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from benchmarks.page import PAGE, write_table
 from tube_lightning.checkpoints import load_block_model
 from tube_lightning.doctor.speed import PUBLISHED, middle_rows, random_model
 from tube_lightning.networks import BlockDiffusion, NoisyRows, block_diffusion, default_attention
@@ -29,11 +28,10 @@ from tube_lightning.networks.head import token_log_probs
 from tube_lightning.orderings import RevealedSets
 from tube_lightning.scoring import conditional_rows
 
-PAGE = Path(__file__).parent.parent / "docs" / "PERFORMANCE.md"
 KINDS = ("trunk matmuls", "attention", "head", "rest")
 BETWEEN = "between operators"
+LINEAR_MAPS = ("aten::linear", "mkldnn::_linear_pointwise")
 CPU = torch.device("cpu")
-_MARKED = re.compile(r"(<!-- table: profile -->\n).*?(<!-- end of table -->)", re.S)
 _ROWS = 510
 """Of the published size: two micro-batches of blocks of 4."""
 
@@ -62,7 +60,7 @@ def classify(event: FunctionEvent) -> str:
             return at.name
         if at.name == "aten::scaled_dot_product_attention":
             return "attention"
-        linear |= at.name == "aten::linear"
+        linear |= at.name in LINEAR_MAPS
         at = at.cpu_parent
     return "trunk matmuls" if linear else "rest"
 
@@ -128,13 +126,6 @@ def render(found: list[Shares]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fill(page: str, table: str) -> str:
-    """Return a page with the table between its marks."""
-    if len(_MARKED.findall(page)) != 1:
-        raise ValueError("page: expected the marks <!-- table: profile --> ... once")
-    return _MARKED.sub(lambda mark: f"{mark[1]}{table}{mark[2]}", page)
-
-
 def main() -> None:
     """Measure, print, and write where asked to."""
     parser = argparse.ArgumentParser(
@@ -145,8 +136,7 @@ def main() -> None:
     table = render(measure_all())
     print(table, end="")
     if options.write:
-        page = fill(PAGE.read_text(encoding="utf-8"), table)
-        PAGE.write_text(page, encoding="utf-8")
+        write_table("profile", table)
 
 
 if __name__ == "__main__":

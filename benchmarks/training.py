@@ -43,6 +43,7 @@ from tube_lightning.report.render.figures.canvas import (
     GOLD,
     LOWER,
     SPLIT,
+    UPPER,
     new_figure,
     save_figure,
 )
@@ -86,13 +87,15 @@ RECIPES = {
     "arm_b8": Recipe(
         "from an early ARM, AdamW, batch 8", (*FROM_ARM, *ADAMW, *CLIPPED, "batch_size=8")
     ),
-    "arm_b2": Recipe("the same, batch 2", (*FROM_ARM, *ADAMW, *CLIPPED, "batch_size=2")),
+    "arm_b2": Recipe(
+        "from an early ARM, AdamW, batch 2", (*FROM_ARM, *ADAMW, *CLIPPED, "batch_size=2")
+    ),
     "copies_muon": Recipe(
         "from an early ARM, 2 copies by count, Muon, batch 4",
         (*FROM_ARM, *MUON, "objective.copies=2", "batch_size=4"),
     ),
     "copies_muon_quick": Recipe(
-        "the same from an earlier ARM, momentum 0.9, no warm-up, short average",
+        "from an earlier ARM, 2 copies by count, Muon, momentum 0.9, no warm-up",
         (*FROM_ARM, *MUON, *QUICK, "objective.copies=2", "batch_size=4"),
         early_steps=800,
     ),
@@ -275,6 +278,8 @@ def show(rows: list[Row]) -> None:
     table = Table(title="Exact bits per byte on the validation split, blocks of 4, byte tokens")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "recipe" else "right")
+    order = (FIRST, *RECIPES)
+    rows = sorted(rows, key=lambda row: (order.index(row.recipe), row.cpu_minutes))
     last = [row for row in rows if row.recipe == FIRST][-1]
     cells = [
         (
@@ -299,11 +304,11 @@ def show(rows: list[Row]) -> None:
 def draw(rows: list[Row], last: Row) -> None:
     """Draw bits per byte against CPU minutes, a line a recipe."""
     figure, axes = new_figure("Training a block model of bytes, L' = 4 (exact, validation split)")
-    colours = (LOWER, GOLD, SPLIT, EXACT_COLOUR)
-    for name, colour in zip(dict.fromkeys(row.recipe for row in rows), colours, strict=False):
+    colours = dict(zip((FIRST, *RECIPES), (LOWER, GOLD, SPLIT, EXACT_COLOUR, UPPER), strict=True))
+    for name in dict.fromkeys(row.recipe for row in rows):
         mine = sorted((r for r in rows if r.recipe == name), key=lambda row: row.cpu_minutes)
         x, y = [r.cpu_minutes for r in mine], [r.bits_per_byte for r in mine]
-        axes.plot(x, y, marker="o", markersize=4, color=colour, label=mine[0].title)
+        axes.plot(x, y, marker="o", markersize=4, color=colours[name], label=mine[0].title)
     axes.axhline(last.bits_per_byte, color=FAINT, linewidth=1)
     axes.set_xlabel("CPU minutes of one thread, those of what it started from included")
     axes.set_ylabel("bits per byte")

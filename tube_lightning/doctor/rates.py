@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from tube_lightning.doctor.devices import synchronize
+from tube_lightning.networks import linear
 
 _DIM = 768
 _SECONDS = 0.5
@@ -54,12 +55,12 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     weight = torch.randn(4 * _DIM, _DIM, device=device).to(dtype)
     taken: list[float] = []
     with torch.inference_mode():
-        torch.nn.functional.linear(x, weight)
+        linear(x, weight)
         synchronize(device)
         end = time.perf_counter() + _SECONDS
         while not taken or time.perf_counter() < end:
             start = time.perf_counter()
-            torch.nn.functional.linear(x, weight)
+            linear(x, weight)
             synchronize(device)
             taken.append(time.perf_counter() - start)
     return 2 * tokens * 4 * _DIM**2 / statistics.median(taken)

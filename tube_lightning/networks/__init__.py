@@ -1,7 +1,7 @@
 """Networks, and the little that the rest of the package sees of them."""
 
 from tube_lightning.networks.arm import DiTARM, TransformersARM
-from tube_lightning.networks.attention import PlanAttention, default_attention, plan_grouped
+from tube_lightning.networks.attention import default_attention, plan_kernel
 from tube_lightning.networks.block_diffusion import BlockDiffusion
 from tube_lightning.networks.blocks import goes_first, size_of_blocks
 from tube_lightning.networks.decoder import DecoderBlockModel
@@ -11,6 +11,7 @@ from tube_lightning.networks.decoder_facts import Context, DecoderFacts, First
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import MLP_RATIO, DiT, DiTConfig
 from tube_lightning.networks.fingerprint import model_identity
+from tube_lightning.networks.grouped_attention import plan_grouped
 from tube_lightning.networks.planned_rows import PlannedRows
 from tube_lightning.networks.products import linear
 from tube_lightning.networks.protocols import (
@@ -19,6 +20,7 @@ from tube_lightning.networks.protocols import (
     NoisyRows,
     SamplingModel,
 )
+from tube_lightning.networks.shared_prefix import PlanAttention
 from tube_lightning.networks.streams import read_blocks, run_rows
 from tube_lightning.networks.tokens import check_tokens, check_vocabularies
 from tube_lightning.networks.trunk import ROTARY_BASE, Layer, Trunk
@@ -53,6 +55,7 @@ __all__ = [
     "linear",
     "model_identity",
     "plan_grouped",
+    "plan_kernel",
     "read_blocks",
     "run_rows",
     "size_of_blocks",

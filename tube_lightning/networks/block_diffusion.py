@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from tube_lightning.networks.attention import Attend, PlanAttention, default_attention
+from tube_lightning.networks.attention import default_attention
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.protocols import NoisyRows
+from tube_lightning.networks.shared_prefix import Attend, PlanAttention
 from tube_lightning.networks.streams import (
     CleanContext,
     attend_behind,

@@ -11,14 +11,16 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from tube_lightning.networks.attention import PlanAttention, default_attention
+from tube_lightning.networks.attention import default_attention
 from tube_lightning.networks.decoder_attention import KEYWORD, NAME, register
 from tube_lightning.networks.decoder_facts import DecoderFacts
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.head import token_log_probs
 from tube_lightning.networks.kept_dtypes import device_only
+from tube_lightning.networks.precision import own_precision
 from tube_lightning.networks.products import use_own_products
 from tube_lightning.networks.protocols import NoisyRows
+from tube_lightning.networks.shared_prefix import PlanAttention
 from tube_lightning.networks.trunk import AttendInLayer, Projections
 
 T = TypeVar("T")
@@ -45,11 +47,11 @@ class DecoderContext:
 def _without_gradients(
     method: Callable[Concatenate["DecoderBlockModel", P], T],
 ) -> Callable[Concatenate["DecoderBlockModel", P], T]:
-    """Run a method without gradients, in the weights' own dtypes whatever autocast says."""
+    """Run a method without gradients, in the weights' own dtypes whatever autocast and TF32 say."""
 
     @wraps(method)
     def run(self: "DecoderBlockModel", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+        with torch.no_grad(), own_precision(self.device):
             return method(self, *args, **kwargs)
 
     return run
@@ -219,16 +221,7 @@ class DecoderBlockModel(nn.Module):
             return lambda _, own: attend_densely(*own, exists)
         plan = self.plan_attention or default_attention(rows.tokens.device)
         attend = plan(rows, context.length)
-
-        def attend_in_layer(layer: int, own: Projections) -> Tensor:
-            heads = own.queries.shape[2]
-            keys, values, clean_keys, clean_values = (
-                _repeat_heads(p, heads)
-                for p in (own.keys, own.values, context.keys[layer], context.values[layer])
-            )
-            return attend(Projections(own.queries, keys, values), clean_keys, clean_values)
-
-        return attend_in_layer
+        return lambda layer, own: attend(own, context.keys[layer], context.values[layer])
 
     def run(
         self,
@@ -268,10 +261,3 @@ def _trim(rows: NoisyRows) -> NoisyRows:
     if cut["exists"].all():
         cut["exists"] = None
     return replace(rows, **cut)
-
-
-def _repeat_heads(
-    keys: Float[Tensor, "rows seen key_heads width"], heads: int
-) -> Float[Tensor, "rows seen heads width"]:
-    """Give each query head its keys (or values), where several share them."""
-    return keys.repeat_interleave(heads // keys.shape[2], dim=2)

@@ -8,6 +8,7 @@ from tube_lightning.networks.arm import check_finite
 from tube_lightning.networks.decoder import DecoderBlockModel
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.head import token_log_probs
+from tube_lightning.networks.precision import own_precision
 from tube_lightning.networks.tokens import check_tokens
 
 
@@ -50,7 +51,7 @@ class DecoderARM(nn.Module):
     def _score(self, tokens: Int64[Tensor, "batch length"]) -> Float[Tensor, "batch length-1"]:
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         positions = torch.arange(inputs.shape[1], device=tokens.device).expand_as(inputs)
-        with torch.autocast(tokens.device.type, enabled=False):
+        with own_precision(tokens.device):
             stream = self.model.run(
                 inputs, positions, lambda _, own: attend_densely(*own, causal=True)
             )

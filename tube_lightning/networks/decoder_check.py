@@ -12,6 +12,7 @@ from torch import Tensor
 from tube_lightning.networks.decoder import DecoderBlockModel
 from tube_lightning.networks.decoder_attention import NAME
 from tube_lightning.networks.decoder_facts import DecoderFacts
+from tube_lightning.networks.precision import own_precision
 from tube_lightning.networks.protocols import NoisyRows
 
 _WHOLE = 16
@@ -104,7 +105,7 @@ class _Trial:
         noisy = rows.tokens.where(rows.revealed, facts.mask_id)
         network.set_attn_implementation("sdpa")
         try:
-            with torch.autocast(self.model.device.type, enabled=False):
+            with own_precision(self.model.device):
                 logits = network(
                     torch.cat([self.tokens[:, : self.start], noisy], dim=1),
                     attention_mask=self.sees()[None, None],

@@ -23,9 +23,10 @@ class BlockRun(NamedTuple):
 class NoisyRows:
     """Blocks with some of their tokens hidden: one row is one revealed set of one block.
 
-    Rows of one block of one sequence are neighbours, so that they can share its clean prefix.
-    ``places`` and ``runs`` are found by asking the device; rows that are ``known`` to the host have
-    them from there, so that nobody waits.
+    Rows stand in order of their sequences, and those of a sequence in order of start: neighbours
+    share their clean prefix, and a kernel cuts them into tiles where they are. ``places`` and
+    ``runs`` are found by asking the device; rows that are ``known`` to the host have them from
+    there, so that nobody waits.
     """
 
     sequence: Int64[Tensor, " rows"]
@@ -55,6 +56,23 @@ class NoisyRows:
         rows = copy(self)
         vars(rows).update(places=places, runs=runs)
         return rows
+
+    def check_runs(self, clean_length: int) -> None:
+        """Refuse rows that are out of order, or not behind clean tokens, naming the first."""
+        before = BlockRun(0, 0, 0)
+        for run in self.runs:
+            if run[:2] < before[:2]:
+                raise ValueError(
+                    "rows: expected sequences in order, and starts in order in each of them, got "
+                    f"sequence {run.sequence} at {run.start} after {before.sequence} at "
+                    f"{before.start}"
+                )
+            if not 0 <= run.start <= clean_length:
+                raise ValueError(
+                    f"rows.start: expected at most {clean_length} clean tokens before a row, "
+                    f"got {run.start}"
+                )
+            before = run
 
 
 C = TypeVar("C")

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from tube_lightning.networks.attention import Attend
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.protocols import NoisyRows
+from tube_lightning.networks.shared_prefix import Attend
 from tube_lightning.networks.trunk import Projections, Trunk
 
 
@@ -21,8 +21,8 @@ from tube_lightning.networks.trunk import Projections, Trunk
 class CleanContext:
     """Keys and values of the clean tokens that rows may condition on, for each layer."""
 
-    keys: tuple[Float[Tensor, "batch clean heads width"], ...]
-    values: tuple[Float[Tensor, "batch clean heads width"], ...]
+    keys: tuple[Float[Tensor, "batch clean kv_heads width"], ...]
+    values: tuple[Float[Tensor, "batch clean kv_heads width"], ...]
 
     @property
     def length(self) -> int:
@@ -83,8 +83,8 @@ def run_rows(
 
 def attend_behind(
     own: Projections,
-    clean_keys: Float[Tensor, "rows clean heads width"],
-    clean_values: Float[Tensor, "rows clean heads width"],
+    clean_keys: Float[Tensor, "rows clean kv_heads width"],
+    clean_values: Float[Tensor, "rows clean kv_heads width"],
 ) -> Float[Tensor, "rows size heads width"]:
     """Let each row attend to itself and to all clean tokens of one sequence, the row's own."""
     return attend_densely(own.queries, *_append_own(own, clean_keys, clean_values))
@@ -92,8 +92,8 @@ def attend_behind(
 
 def _append_own(
     own: Projections,
-    clean_keys: Float[Tensor, "rows clean heads width"],
-    clean_values: Float[Tensor, "rows clean heads width"],
+    clean_keys: Float[Tensor, "rows clean kv_heads width"],
+    clean_values: Float[Tensor, "rows clean kv_heads width"],
 ) -> KeysAndValues:
     """Put a row's own keys and values behind the clean ones."""
     keys = torch.cat([clean_keys, own.keys], dim=1)

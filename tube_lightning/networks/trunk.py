@@ -11,6 +11,7 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from tube_lightning.networks.precision import own_precision
 from tube_lightning.networks.products import linear, linear_gelu
 from tube_lightning.records import map_tensors
 
@@ -27,8 +28,8 @@ class Projections(NamedTuple):
     """Queries, keys and values of some tokens, rotated to their positions."""
 
     queries: Float[Tensor, "*tokens heads width"]
-    keys: Float[Tensor, "*tokens heads width"]
-    values: Float[Tensor, "*tokens heads width"]
+    keys: Float[Tensor, "*tokens kv_heads width"]
+    values: Float[Tensor, "*tokens kv_heads width"]
 
 
 AttendInLayer = Callable[[int, Projections], Tensor | None]
@@ -172,11 +173,11 @@ class HasTrunk(Protocol):
 def in_own_precision(
     method: Callable[Concatenate[M, P], T],
 ) -> Callable[Concatenate[M, P], T]:
-    """Run a model's method without gradients, in the dtypes of its trunk whatever autocast says."""
+    """Run a model's method without gradients, in the dtypes of its trunk."""
 
     @wraps(method)
     def run(self: M, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.no_grad(), torch.autocast(self.trunk.embedding.device.type, enabled=False):
+        with torch.no_grad(), own_precision(self.trunk.embedding.device):
             return method(self, *args, **kwargs)
 
     return run

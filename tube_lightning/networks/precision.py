@@ -1,0 +1,28 @@
+"""The precision that a model states, whatever the process is set to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def own_precision(device: torch.device) -> Iterator[None]:
+    """Compute in the dtypes of the tensors: no autocast, and no TF32 in the place of fp32.
+
+    torch's default is fp32, and Lightning leaves it alone; NVIDIA's containers do not: they set
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, and products of fp32 lose 13 of their 23 bits unasked.
+    """
+    with torch.autocast(device.type, enabled=False):
+        if device.type != "cuda" or torch.backends.cuda.matmul.fp32_precision != "tf32":
+            yield
+            return
+        cpu: Any = torch.backends.mkldnn  # the same switch sets its products
+        on_cpu = cpu.matmul.fp32_precision
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision("medium" if on_cpu == "bf16" else "high")
+            cpu.matmul.fp32_precision = on_cpu
