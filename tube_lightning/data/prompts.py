@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
+from tube_lightning.data.chats import render_chat
 from tube_lightning.data.files import TABLE_SUFFIXES, Paths, find_files, name_files, read_column
 from tube_lightning.data.sequences import TokenSequences
-from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer, render_chat
+from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer
 
 
 def prompted_sequences(

@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
+from tube_lightning.data.chats import Messages, apply_template
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
@@ -24,8 +26,6 @@ DEMO_TOKENIZER_FILE = Path(__file__).parent / "demo_text" / "tokenizer.json"
 DEMO_END = "<|endoftext|>"
 """The token that ends a document in the embedded tokenizer."""
 
-Messages = list[dict[str, str]]
-"""What was said, and by whom: each has a role and a content."""
 TokenIds = Sequence[int] | Int64[np.ndarray, " tokens"] | Int64[Tensor, " tokens"]
 
 
@@ -140,7 +140,7 @@ class PretrainedTokenizer:
             eos_id=_first_id(tokenizer.eos_token_id, tokenizer.sep_token_id),
             bos_id=_first_id(tokenizer.bos_token_id, tokenizer.cls_token_id),
             mask_id=_first_id(tokenizer.mask_token_id),
-            chat=partial(_apply_template, tokenizer) if tokenizer.chat_template else None,
+            chat=partial(apply_template, tokenizer) if tokenizer.chat_template else None,
         )
 
     @classmethod
@@ -194,28 +194,6 @@ def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
             f"{source}: expected a fast tokenizer (tokenizer.json), got {type(tokenizer).__name__}"
         )
     return PretrainedTokenizer.from_transformers(str(source), tokenizer)
-
-
-def render_chat(tokenizer: TextTokenizer, prompt: str | Messages) -> str:
-    """Return a prompt as a chat that ends where the answer begins, by the tokenizer's template.
-
-    A text is what the user said. Templates are rendered in the sandbox of jinja2.
-    """
-    chat = getattr(tokenizer, "chat", None)
-    if chat is None:
-        raise ValueError(f"chat_template: the tokenizer {tokenizer.name} has no template")
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    try:
-        return str(chat(messages))
-    except Exception as error:  # a template is a program of its author's
-        raise ValueError(
-            f"chat_template: that of {tokenizer.name} failed ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _apply_template(tokenizer: "PreTrainedTokenizerFast", messages: Messages) -> str:
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return str(text)
 
 
 def fitting_tokenizer(tokenizer: TextTokenizer | str, vocab_size: int) -> TextTokenizer:

@@ -41,6 +41,8 @@ from tube_lightning.scoring import (
     conditional_table,
 )
 
+_MAX_SETS = 1 << 28
+"""Most positions of the sets before all steps of all orderings at a time (256 MiB)."""
 _MAX_TABLE = 1 << 24
 """Most entries of a full table at a time (128 MiB): sequences are taken in slices of it."""
 
@@ -98,7 +100,9 @@ def score_batch(
 def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> list[_Batch]:
     """Cut a batch so that full tables stay small, and draw its orderings."""
     batch, blocks, size = roles.shape
-    together = max(1, _MAX_TABLE // (blocks * size << size)) if plan.exact else batch
+    together = max(1, _MAX_TABLE // (blocks * size << size))
+    if not plan.exact:
+        together = max(1, _MAX_SETS // (blocks * plan.num_orderings * size**2))
     slices = []
     for first in range(0, batch, together):
         ids = sequences[first : first + together]

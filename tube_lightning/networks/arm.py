@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
-from tube_lightning.networks.kept_dtypes import device_only
+from tube_lightning.networks.precision import device_only
 from tube_lightning.networks.tokens import check_tokens
 from tube_lightning.networks.trunk import FrozenTrunk, Trunk, in_own_precision
 

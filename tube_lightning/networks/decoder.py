@@ -1,7 +1,6 @@
 """Decoders of transformers as block models: the clean tokens once, then only the noisy rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 
 from tube_lightning.networks.attention import default_attention
 from tube_lightning.networks.decoder_attention import KEYWORD, NAME, register
+from tube_lightning.networks.decoder_context import DecoderContext, Heads, trim_rows
 from tube_lightning.networks.decoder_facts import DecoderFacts
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.head import token_log_probs
-from tube_lightning.networks.kept_dtypes import device_only
-from tube_lightning.networks.precision import own_precision
+from tube_lightning.networks.precision import device_only, own_precision
 from tube_lightning.networks.products import use_own_products
 from tube_lightning.networks.protocols import NoisyRows
 from tube_lightning.networks.shared_prefix import PlanAttention
@@ -25,23 +24,6 @@ from tube_lightning.networks.trunk import AttendInLayer, Projections
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Heads = Float[Tensor, "batch clean heads width"]
-
-
-@dataclass(frozen=True)
-class DecoderContext:
-    """What rows may read of the clean tokens."""
-
-    keys: tuple[Heads, ...]
-    """Of each layer; none if there are no clean tokens."""
-    values: tuple[Heads, ...]
-    ends: Float[Tensor, "batch blocks dim"]
-    """The output at the last position of each clean block; without blocks if nobody reads it."""
-
-    @property
-    def length(self) -> int:
-        """Number of clean tokens of each sequence."""
-        return self.keys[0].shape[1] if self.keys else 0
 
 
 def _without_gradients(
@@ -198,7 +180,7 @@ class DecoderBlockModel(nn.Module):
     def _predict(self, context: DecoderContext, rows: NoisyRows) -> Float[Tensor, "needed dim"]:
         """Run rows behind their clean tokens; return the outputs that predict what is needed."""
         self._check_needed(rows)
-        rows = _trim(rows)
+        rows = trim_rows(rows)
         offsets = torch.arange(rows.tokens.shape[1], device=rows.tokens.device)
         stream = self.run(
             rows.tokens.where(rows.revealed, self.mask_id),
@@ -247,17 +229,3 @@ class DecoderBlockModel(nn.Module):
                 "roles: expected the first token of a sequence to be given: this model's outputs "
                 "predict the next position, and none predicts the first"
             )
-
-
-def _trim(rows: NoisyRows) -> NoisyRows:
-    """Leave out positions at the end that no row has; say no more if all rows have the others."""
-    if rows.exists is None:
-        return rows
-    width = int(rows.exists.any(dim=0).sum())
-    cut = {
-        field: getattr(rows, field)[:, :width]
-        for field in ("tokens", "revealed", "needed", "exists")
-    }
-    if cut["exists"].all():
-        cut["exists"] = None
-    return replace(rows, **cut)

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
+from tube_lightning.checkpoints.checkpoint import WHOLE, Checkpoint, Sizes
 from tube_lightning.checkpoints.decoders.networks import fill_network, make_network
 from tube_lightning.checkpoints.decoders.parallel import cut_network
 from tube_lightning.checkpoints.decoders.pieces import Translate, same_name
@@ -88,45 +87,51 @@ class DecoderFamily:
         return Sizes(self._vocab_size(checkpoint), self._max_length(checkpoint))
 
     def settle_facts(self, checkpoint: Checkpoint) -> DecoderFacts:
-        """Settle what the files tell, then what the user does, then what is usual; say the last."""
-        told = partial(_first_told, checkpoint.config)
-        mask_id = _choose(checkpoint.mask_id, told(self.mask_keys))
-        usual: list[str] = []
-        if mask_id is None:
-            mask_id = self._usual_mask(checkpoint)
-            usual.append(f"mask_id={mask_id}")
-        vocab_size = self._vocab_size(checkpoint)
-        if not 0 <= mask_id < vocab_size:
-            raise ValueError(
-                f"{checkpoint}: mask_id: expected one of the {vocab_size} tokens, got {mask_id}"
-                f"{', which is usual for ' + self.name if usual else ''}: give mask_id=..."
-            )
+        """Settle what the user says, then what the files tell, then what is usual; say the last."""
+        mask_id = self._settle_mask(checkpoint)
+        block_size = self._settle_block(checkpoint)
         max_length = self._max_length(checkpoint)
-        block_size: int | str | None = self.block_size
-        if block_size is not None:
-            named = _SIZE_IN_NAME.search(str(checkpoint).rstrip("/"))
-            in_name = int(named[1]) if named else None
-            chosen = _choose(checkpoint.block_size, told(self.block_keys), in_name)
-            if chosen is None:
-                usual.append(f"block_size={block_size}")
-            block_size = block_size if chosen is None else chosen
-        elif isinstance(checkpoint.block_size, int):
+        if self.block_size is None and isinstance(checkpoint.block_size, int):
             max_length = min(max_length, checkpoint.block_size)
-        if usual:
-            say(
-                f"{checkpoint}: {' and '.join(usual)}, usual for {self.name}: its files do not tell"
-            )
-        fixed = block_size if isinstance(block_size, int) else None
-        whole = fixed is None
+        whole = block_size is None
         return DecoderFacts(
             mask_id=mask_id,
             max_length=max_length,
-            block_size=fixed,
+            block_size=block_size,
             context="none" if whole else self.context,
             shift=self.shift,
             first="given" if whole and self.first == "previous" else self.first,
             first_goes_first=self.first_goes_first and not whole,
         )
+
+    def _settle_mask(self, checkpoint: Checkpoint) -> int:
+        told = _first_told(checkpoint.mask_id, checkpoint.config, self.mask_keys)
+        mask_id = self._usual_mask(checkpoint) if told is None else told
+        vocab_size = self._vocab_size(checkpoint)
+        if not 0 <= mask_id < vocab_size:
+            usual = f", which is usual for {self.name}" if told is None else ""
+            raise ValueError(
+                f"{checkpoint}: mask_id: expected one of the {vocab_size} tokens, got {mask_id}"
+                f"{usual}: give mask_id=..."
+            )
+        if told is None:
+            self._say_usual(checkpoint, "mask_id", mask_id)
+        return mask_id
+
+    def _settle_block(self, checkpoint: Checkpoint) -> int | None:
+        if self.block_size is None or checkpoint.block_size == WHOLE:
+            return None
+        in_name = _SIZE_IN_NAME.search(str(checkpoint).rstrip("/"))
+        given = checkpoint.block_size if isinstance(checkpoint.block_size, int) else None
+        if given is None and in_name is not None:
+            given = int(in_name[1])
+        told = _first_told(given, checkpoint.config, self.block_keys)
+        if told is None:
+            self._say_usual(checkpoint, "block_size", self.block_size)
+        return self.block_size if told is None else told
+
+    def _say_usual(self, checkpoint: Checkpoint, option: str, value: int) -> None:
+        say(f"{checkpoint}: {option}={value}, usual for {self.name}: its files do not tell")
 
     def _backbone(self, checkpoint: Checkpoint) -> str:
         if isinstance(self.backbone, str):
@@ -159,11 +164,8 @@ class DecoderFamily:
         return min(known)
 
 
-def _first_told(config: Config, keys: tuple[str, ...]) -> int | None:
-    """Return the first of some keys that a configuration has."""
+def _first_told(given: int | None, config: Config, keys: tuple[str, ...]) -> int | None:
+    """Return what is given, or else the first of some keys that a configuration has."""
+    if given is not None:
+        return given
     return next((config[key] for key in keys if type(config.get(key)) is int), None)
-
-
-def _choose(*values: int | str | None) -> Any:  # noqa: ANN401 (an integer, or "whole")
-    """Return the first value that is there."""
-    return next((value for value in values if value is not None), None)
