@@ -2,6 +2,7 @@
 
 python -m benchmarks.scoring --family sdar     # blocks: about three minutes on two cores
 python -m benchmarks.scoring --family llada    # the whole sequence is one block
+OMP_NUM_THREADS=1 python -m benchmarks.scoring --family sdar --cpu-time    # on a busy machine
 
 The shape is Qwen3-0.6B's with 8 of its 28 layers (LLaDA's names have no small model: the same shape
 read as one block). Naive: every ordering, every step of every regime, one forward of transformers
@@ -23,7 +24,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.naive import two_stream_mask
-from benchmarks.timing import seconds
+from benchmarks.timing import Clock, seconds
 from tube_lightning.networks import DecoderBlockModel, DecoderFacts, linear
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
 from tube_lightning.scoring import conditional_rows, conditional_table, default_token_budget
@@ -91,12 +92,12 @@ def run_naive(model: DecoderBlockModel, tokens: Tensor, masked: Tensor) -> Tenso
     return log_probs.where(masked, 0.0)
 
 
-def time_naive(model: DecoderBlockModel, tokens: Tensor, repeats: int) -> float:
+def time_naive(model: DecoderBlockModel, tokens: Tensor, repeats: int, clock: Clock) -> float:
     """Return the seconds of one plain forward, with transformers' own attention."""
     masked = torch.rand(tokens.shape) < 0.5
     model.network.set_attn_implementation("sdpa")
     run_naive(model, tokens, masked)
-    taken = statistics.median(seconds(partial(run_naive, model, tokens, masked), repeats))
+    taken = statistics.median(seconds(partial(run_naive, model, tokens, masked), repeats, clock))
     model.network.set_attn_implementation("tube_lightning")
     return taken
 
@@ -115,7 +116,7 @@ def check_equal(model: DecoderBlockModel, tokens: Tensor) -> float:
     return worst
 
 
-def matmul_rate(repeats: int = 8) -> float:
+def matmul_rate(clock: Clock, repeats: int = 8) -> float:
     """Measure the machine's fp32 rate on a layer's shapes, by the faster of two libraries."""
     tokens = default_token_budget(torch.device("cpu"))
     shapes = [(DIM, 2 * KEY_HEADS * WIDTH), (DIM, INNER), (INNER, DIM)]
@@ -126,7 +127,7 @@ def matmul_rate(repeats: int = 8) -> float:
             for inputs, outputs in shapes:
                 x, weight = torch.randn(tokens, inputs), torch.randn(outputs, inputs)
                 call = partial(product, x, weight)
-                taken += statistics.median(seconds(call, repeats)[2:])
+                taken += statistics.median(seconds(call, repeats, clock)[2:])
                 flop += 2 * tokens * inputs * outputs
             rates.append(flop / taken)
     return max(rates)
@@ -137,7 +138,7 @@ def matmul_flop(tokens: int, needed: int) -> float:
     return 2.0 * tokens * LAYERS * _LINEAR + 2.0 * needed * DIM * VOCAB
 
 
-def measure(family: str, length: int, repeats: int) -> Result:
+def measure(family: str, length: int, repeats: int, clock: Clock) -> Result:
     """Time both ways of scoring all regimes."""
     model = make_model(family, length)
     tokens = torch.randint(0, MASK, (1, length))
@@ -163,20 +164,20 @@ def measure(family: str, length: int, repeats: int) -> Result:
         what = f"one draw, {len(sets.block)} sets ({len(kept)} timed)"
         call = partial(conditional_rows, model, tokens, some_sets)
         noisy, needed = some_sets.revealed.numel(), int(some_sets.needed.sum())
-    rates, naive, taken = [matmul_rate()], [], []
+    rates, naive, taken = [matmul_rate(clock)], [], []
     call()
     for _ in range(repeats):  # in turns, so that both meet the machine in the same states
-        naive.append(time_naive(model, tokens, 3) * calls)
-        taken += seconds(call, 1)
-        rates.append(matmul_rate())
+        naive.append(time_naive(model, tokens, 3, clock) * calls)
+        taken += seconds(call, 1, clock)
+        rates.append(matmul_rate(clock))
     flop = matmul_flop(noisy, needed) * scale
     ours = statistics.median(taken) * scale
     return Result(what, calls, statistics.median(naive), ours, flop, statistics.mean(rates))
 
 
-def run(console: Console, family: str, length: int, repeats: int) -> bool:
+def run(console: Console, family: str, length: int, repeats: int, clock: Clock) -> bool:
     """Measure one family and print it; return whether it meets its targets."""
-    row = measure(family, length, repeats)
+    row = measure(family, length, repeats, clock)
     ratio, share = row.naive_seconds / row.our_seconds, row.our_flop / row.our_seconds
     share /= row.matmul_rate
     table = Table(title=f"{family}, one sequence of {length} tokens, all regimes")

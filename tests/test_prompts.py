@@ -151,7 +151,7 @@ def test_a_model_with_a_causal_context_is_its_own_arm(tmp_path):
     expected = logits[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     assert next(arm.parameters()) is next(model.parameters())
-    results = evaluate(model, tokens, arm=arm, protocol=Protocol(num_orderings=2), show=False)
+    results = evaluate(model, tokens, arm="self", protocol=Protocol(num_orderings=2), show=False)
     assert results["arm"]["ppl"] == pytest.approx(math.exp(-expected.mean().item()), rel=1e-4)
     with pytest.raises(ValueError, match="got one whose context is 'block'"):
         DecoderARM(load_block_model(FIXTURES / "sdar", **GOLDEN["sdar"]))

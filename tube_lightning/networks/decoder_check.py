@@ -62,8 +62,10 @@ class _Trial:
         self.size = facts.block_size or whole
         num_blocks = 1 if facts.block_size is None else min(3, facts.max_length // self.size)
         self.start = self.size if num_blocks > 1 else 0
-        generator = torch.Generator().manual_seed(0)
-        ids = torch.randint(model.vocab_size - 1, (1, num_blocks * self.size), generator=generator)
+        host = torch.device("cpu")  # draws there, whatever torch's default device is
+        generator = torch.Generator(host).manual_seed(0)
+        shape = (1, num_blocks * self.size)
+        ids = torch.randint(model.vocab_size - 1, shape, generator=generator, device=host)
         self.tokens = (ids + (ids >= facts.mask_id)).to(model.device)
         self.revealed = torch.arange(self.size, device=model.device) % 2 == (self.size - 1) % 2
         self.needed = ~self.revealed
