@@ -40,6 +40,7 @@ def main(config: DictConfig) -> None:
             num_batches=config.num_batches,
             order=config.data.order,
             paper_table=config.paper_table,
+            token_budget=config.token_budget,
             settings=settings,
         )
 

@@ -25,9 +25,10 @@ from torch import Tensor
 
 from benchmarks.naive import two_stream_mask
 from benchmarks.timing import Clock, seconds
+from tube_lightning.memory import CPU_TOKENS
 from tube_lightning.networks import DecoderBlockModel, DecoderFacts, linear
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
-from tube_lightning.scoring import conditional_rows, conditional_table, default_token_budget
+from tube_lightning.scoring import conditional_rows, conditional_table
 
 DIM, INNER, LAYERS, HEADS, KEY_HEADS, WIDTH, VOCAB = 1024, 3072, 8, 16, 8, 128, 151_936
 MASK = 151_669
@@ -118,7 +119,7 @@ def check_equal(model: DecoderBlockModel, tokens: Tensor) -> float:
 
 def matmul_rate(clock: Clock, repeats: int = 8) -> float:
     """Measure the machine's fp32 rate on a layer's shapes, by the faster of two libraries."""
-    tokens = default_token_budget(torch.device("cpu"))
+    tokens = CPU_TOKENS
     shapes = [(DIM, 2 * KEY_HEADS * WIDTH), (DIM, INNER), (INNER, DIM)]
     rates = []
     with torch.inference_mode():

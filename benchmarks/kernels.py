@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.page import write_table
+from benchmarks.performance_page import write_table
 from tube_lightning.networks import NoisyRows
 from tube_lightning.networks.tiles import HALF, TILES, Tile, choose_tile, cut_rows
 

@@ -9,7 +9,6 @@ rest: norms, rotations, sets. What is left of the wall clock is Python between t
 and the profiler's own.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.page import PAGE, write_table
+from benchmarks.performance_page import run_as_command
 from tube_lightning.checkpoints import load_block_model
 from tube_lightning.doctor.speed import PUBLISHED, middle_rows, random_model
 from tube_lightning.networks import BlockDiffusion, NoisyRows, block_diffusion, default_attention
@@ -126,18 +125,5 @@ def render(found: list[Shares]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure, print, and write where asked to."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.profile", description="Where the time of scoring goes."
-    )
-    parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
-    options = parser.parse_args()
-    table = render(measure_all())
-    print(table, end="")
-    if options.write:
-        write_table("profile", table)
-
-
 if __name__ == "__main__":
-    main()
+    run_as_command("profile", "Where the time of scoring goes.", lambda: render(measure_all()))

@@ -27,9 +27,10 @@ from torch import Tensor
 from benchmarks import decoders
 from benchmarks.naive import two_stream_log_probs
 from benchmarks.timing import seconds
+from tube_lightning.memory import CPU_TOKENS
 from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig, linear
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
-from tube_lightning.scoring import conditional_rows, conditional_table, default_token_budget
+from tube_lightning.scoring import conditional_rows, conditional_table
 
 SIZES: dict[str, Any] = {
     "published": {"vocab_size": 50_258, "hidden_dim": 768, "n_blocks": 12, "n_heads": 12},
@@ -43,7 +44,6 @@ REGIMES: dict[int, tuple[int | None, ...]] = {
 }
 TARGETS = {4: 35.0, 8: 10.0, 16: 7.0}
 TARGET_SHARE = 0.6
-TOKENS = default_token_budget(torch.device("cpu"))
 NAIVE_BATCHES = (1, 2)
 
 
@@ -194,11 +194,11 @@ def measure(name: str, block_size: int, length: int, repeats: int) -> Measuremen
         call = lambda: conditional_rows(setup.model, setup.tokens, sets)  # noqa: E731
         noisy, needed = sets.revealed.numel(), int(sets.needed.sum())
     flop = matmul_flop(config, clean, noisy, needed)
-    rates, naive, taken = [matmul_rate(config.hidden_dim, TOKENS)], [], []
+    rates, naive, taken = [matmul_rate(config.hidden_dim, CPU_TOKENS)], [], []
     for _ in range(repeats):  # in turns, so that both meet the machine in the same states
         naive.append(naive_seconds_a_call(setup, state, 3) * calls)
         taken += seconds(call, 1)
-        rates.append(matmul_rate(config.hidden_dim, TOKENS))
+        rates.append(matmul_rate(config.hidden_dim, CPU_TOKENS))
     return Measurement(
         name,
         block_size,

@@ -8,11 +8,14 @@ has no such numbers, as Apple's has not. Values are the CPU's, bit for bit.
 import contextlib
 from collections import Counter
 
+import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from tube_lightning.networks import head, products
 from tube_lightning.placement import exact_device
 
 aten = torch.ops.aten
@@ -80,14 +83,15 @@ class PretendTensor(Tensor):
     def __new__(cls, held, device):
         if held.dtype == torch.float64 and not _has_float64:
             raise TypeError(f"{device} has no float64")
-        return torch.Tensor._make_wrapper_subclass(
-            cls,
-            held.shape,
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
-            device=device,
-        )
+        with torch.inference_mode(False):  # or views of ordinary tensors would be none
+            return torch.Tensor._make_wrapper_subclass(
+                cls,
+                held.shape,
+                strides=held.stride(),
+                storage_offset=held.storage_offset(),
+                dtype=held.dtype,
+                device=device,
+            )
 
     def __init__(self, held, device):
         self.held = held
@@ -104,6 +108,10 @@ class PretendTensor(Tensor):
     @classmethod
     def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
+        if torch.is_inference_mode_enabled():  # elsewhere autograd has taken operators apart
+            results = operator.decompose(*args, **kwargs)
+            if results is not NotImplemented:
+                return results
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         device = next(tensor.device for tensor in given if isinstance(tensor, cls))
         _look_at(operator, given, args, kwargs)
@@ -112,6 +120,8 @@ class PretendTensor(Tensor):
         held = tree_map_only(cls, lambda tensor: tensor.held, (args, kwargs))
         results = operator(*held[0], **held[1])
         known = {id(tensor.held): tensor for tensor in given if isinstance(tensor, cls)}
+        if any(tensor.shape != tensor.held.shape for tensor in known.values()):
+            raise NotImplementedError(f"{operator}: a pretend tensor cannot be resized")
         return tree_map_only(
             Tensor, lambda result: known.get(id(result), _put(result, device)), results
         )
@@ -144,10 +154,17 @@ def _look_at(operator, given, args, kwargs):
 
 def _look_at_copy(args, kwargs):
     """Count a copy between devices, unless it may go on while the host does."""
-    target = args[1].device if len(args) > 1 else kwargs.get("device") or args[0].device
-    blocking = not (kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
-    if blocking and torch.device(target) != args[0].device:
+    if len(args) > 1:  # copy_
+        source, target = args[1].device, args[0].device
+    else:
+        source = args[0].device
+        target = torch.device(kwargs.get("device") or source)
+    if target == source:
+        return
+    if not (kwargs.get("non_blocking") or (len(args) > 2 and args[2])):
         _wait("copy")
+    elif target.type == "cpu":
+        raise RuntimeError("copy: expected to wait for numbers that come to the host")
 
 
 def _empty(size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
@@ -160,6 +177,11 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
     return PretendTensor(torch.empty_strided(size, stride, dtype=dtype), device)
 
 
+def _arange(*limits, dtype=None, layout=None, device=None, pin_memory=None):
+    """Do what torch would do by resizing a tensor."""
+    return PretendTensor(torch.arange(*limits, dtype=dtype), device)
+
+
 def _copy_from(source, target, non_blocking=False):
     """Do what ``torch.tensor`` and ``new_tensor`` ask for: they go past ``__torch_dispatch__``."""
     arguments = (target, source, non_blocking)
@@ -170,3 +192,21 @@ _kernels = torch.library.Library("aten", "IMPL")
 _kernels.impl("empty.memory_format", _empty, "PrivateUse1")
 _kernels.impl("empty_strided", _empty_strided, "PrivateUse1")
 _kernels.impl("_copy_from", _copy_from, "PrivateUse1")
+for _name in ("arange", "arange.start", "arange.start_step"):
+    _kernels.impl(_name, _arange, "PrivateUse1")
+
+
+@pytest.fixture(autouse=True)
+def same_arithmetic(monkeypatch):
+    """Let the CPU multiply, attend and predict as a device without kernels of its own does."""
+    monkeypatch.setattr(products, "_has_onednn", lambda: False)
+    monkeypatch.setattr(head, "_by_vocabulary", head._by_tokens)
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@pytest.fixture(params=[True, False], ids=["float64", "without_float64"])
+def both_kinds(request):
+    """Run on a device with float64, and on one without."""
+    with contextlib.nullcontext() if request.param else without_float64():
+        yield

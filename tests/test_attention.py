@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.attention_cases import Case, attend_plainly, cases
 from tests.networks import random_network, random_tokens
+from tests.watched_operators import WAITING, Watch
 from tube_lightning.networks import (
     BlockDiffusion,
     NoisyRows,
@@ -66,7 +67,9 @@ def test_grouped_matmuls_have_the_gradients_of_attention():
 @given(cases(), st.sampled_from([1, 2, 5, 16]))
 def test_every_row_is_in_one_tile_with_rows_of_its_sequence(case, rows_per_tile):
     rows = case.rows()
-    cut = cut_rows(rows, len(case.starts), rows_per_tile)
+    with Watch() as watch:
+        cut = cut_rows(rows, len(case.starts), rows_per_tile)
+    assert watch.names.isdisjoint(WAITING)
     tiles = [
         range(first, last)
         for first, last in zip(cut.first.tolist(), cut.last.tolist(), strict=True)

@@ -64,6 +64,14 @@ def wait_for_child(process):
     return int(found[0])
 
 
+def wait_for_end(child):
+    """Wait until a process is gone."""
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def kill_group(process):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -125,6 +133,22 @@ def test_sigterm_stops_after_the_batch(folder, options, whole, devices):
     assert values(directory) == whole
 
 
+def test_sigterm_to_another_process_stops_all(folder, options, whole):
+    """As the scheduler of another node sends it: the main process reports it all the same."""
+    process = start(folder, *options, "output_dir=other", "trainer.devices=2")
+    wait_for_parts(process, folder / "other", 3)
+    [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    wait_for_end(child)
+    kept = parts(folder / "other")
+    assert 3 <= len(kept) < NUM_BATCHES
+    run(folder, *options, "output_dir=other", "trainer.devices=2")
+    assert kept.items() <= parts(folder / "other").items()
+    assert values(folder / "other") == whole
+
+
 def test_sigterm_before_the_first_batch_ends_all_processes(folder, options):
     process = start(folder, *options, "output_dir=early", "trainer.devices=2")
     child = wait_for_child(process)
@@ -132,10 +156,7 @@ def test_sigterm_before_the_first_batch_ends_all_processes(folder, options):
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for_end(child)
 
 
 def test_a_process_that_dies_ends_the_run(folder, options, whole):

@@ -2,7 +2,10 @@
 
 import datetime
 import math
+import os
 import pickle
+import signal
+import time
 
 import lightning
 import pytest
@@ -10,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.strategies import DDPStrategy
 
+from benchmarks.sleeping_ranks import Collectives
 from tests.networks import random_model, random_tokens
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import (
@@ -54,11 +58,11 @@ def documents():
     )
 
 
-def evaluate(folder, devices=1, callbacks=(), **options):
+def evaluate(folder, devices=1, callbacks=(), batch_size=BATCH_SIZE, **options):
     """Score what is not in the folder; return the module."""
     files = ScoreFiles(folder)
     module = LikelihoodEvaluation(random_model(4), {}, PLAN, files)
-    data = EvaluationData(documents(), batch_size=BATCH_SIZE, block_size=4, files=files)
+    data = EvaluationData(documents(), batch_size=batch_size, block_size=4, files=files)
     forks = DDPStrategy(start_method="fork", timeout=datetime.timedelta(seconds=60))
     trainer = lightning.Trainer(
         accelerator="cpu",
@@ -189,14 +193,13 @@ def test_module_and_plan_go_to_other_processes(tmp_path, bank):
 
 
 class KeepValues(lightning.Callback):
-    """Leaves the values of every turn in a file: a process of its own has no other way."""
+    """Leaves the values that a rank ends with in a file: a process has no other way."""
 
     def __init__(self, folder):
-        self.folder, self.turns = folder, []
+        self.folder = folder
 
-    def on_test_batch_end(self, trainer, pl_module, *_):
-        self.turns.append(pl_module.running_values())
-        torch.save(self.turns, self.folder / f"{trainer.global_rank}.pt")
+    def on_test_end(self, trainer, pl_module):
+        torch.save(pl_module.running_values(), self.folder / f"{trainer.global_rank}.pt")
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -209,6 +212,55 @@ def test_ranks_give_the_bits_of_one_process(alone, tmp_path, devices):
     evaluate(tmp_path / "scores", devices, callbacks, log_every_n_steps=1)
     assert contents(tmp_path / "scores") == contents(folder)
     for rank in range(devices):
-        turns = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
-        assert len(turns) == math.ceil(3 / devices)
-        assert_same_values(turns[-1], module.running_values())
+        values = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+        assert_same_values(values, module.running_values())
+
+
+class CountCollectives(lightning.Callback):
+    """Leaves the names of all collectives from a rank's first batch to its end in a file."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def on_test_epoch_start(self, trainer, pl_module):
+        self.counted = Collectives()
+        self.counted.__enter__()
+        torch.distributed.barrier()  # to see that it is seen
+
+    def on_test_end(self, trainer, pl_module):
+        self.counted.__exit__(None, None, None)
+        torch.save(self.counted.names, self.folder / f"{trainer.global_rank}.pt")
+
+
+class Dawdle(lightning.Callback):
+    """Makes the batches of one rank slow, and has it get a signal at its first."""
+
+    def __init__(self, rank, seconds=0.0, number=None):
+        self.rank, self.seconds, self.number = rank, seconds, number
+
+    def on_test_batch_start(self, trainer, *_):
+        if trainer.global_rank == self.rank:
+            time.sleep(self.seconds)
+            if self.number is not None:
+                os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("slow_rank", [0, 1])
+def test_no_rank_waits_between_the_first_batch_and_the_last(alone, tmp_path, slow_rank):
+    callbacks = [CountCollectives(tmp_path), Dawdle(slow_rank, 0.3), LiveValues()]
+    evaluate(tmp_path / "scores", 2, callbacks, log_every_n_steps=1)
+    assert contents(tmp_path / "scores") == contents(alone[0])
+    for rank in range(2):
+        assert torch.load(tmp_path / f"{rank}.pt", weights_only=False) == ["barrier.default"]
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_signal_to_any_rank_stops_all_with_their_batches_on_disk(tmp_path, asked):
+    """Five batches on two ranks: the other one sees it at its next batch, and rank 0 says so."""
+    callbacks = [Dawdle(asked, number=signal.SIGTERM), Dawdle(1 - asked, 0.5)]
+    with pytest.raises(torch.multiprocessing.ProcessExitedException, match="code 143"):
+        evaluate(tmp_path / "scores", 2, callbacks, batch_size=1)
+    assert ScoreFiles(tmp_path / "scores").finished() == [0, 1]
+    evaluate(tmp_path / "whole", batch_size=1)
+    evaluate(tmp_path / "scores", 2, batch_size=1)
+    assert contents(tmp_path / "scores") == contents(tmp_path / "whole")

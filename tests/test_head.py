@@ -6,29 +6,13 @@ import sys
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.watched_operators import WAITING, Watch
 from tube_lightning.networks import head
 from tube_lightning.networks.precision import own_precision
 
 VOCAB, DIM = 3001, 8
 CUDA = torch.device("cuda")
-WAITING = ("item", "_local_scalar_dense", "nonzero", "is_nonzero", "_to_copy", "unique")
-
-
-class Watch(TorchDispatchMode):
-    """Note the operators that ran, and the largest tensor that one returned."""
-
-    def __init__(self):
-        super().__init__()
-        self.names, self.largest = set(), 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        self.names.add(func.overloadpacket.__name__)
-        sizes = [t.numel() for t in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(t)]
-        self.largest = max([self.largest, *sizes])
-        return out
 
 
 def problem(num_tokens):
@@ -40,12 +24,14 @@ def problem(num_tokens):
     return hidden, (weight, bias), torch.randint(0, VOCAB - 1, (num_tokens,), generator=generator)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 100])
 @pytest.mark.parametrize("way", ["_by_vocabulary", "_by_tokens"])
-def test_both_ways_are_the_log_softmax_and_hold_few_logits(way, num_tokens, monkeypatch):
+def test_both_ways_are_the_log_softmax_and_hold_few_logits(way, num_tokens, dtype, monkeypatch):
     monkeypatch.setattr(head, "_CACHED_LOGITS", 2048)
     monkeypatch.setattr(head, "_HELD_LOGITS", 10 * VOCAB)
     hidden, weights, targets = problem(num_tokens)
+    weights = tuple(t.to(dtype) for t in weights)
     with Watch() as watch:
         found = getattr(head, way)(hidden, weights, targets)
     logits = torch.nn.functional.linear(*(t.double() for t in (hidden, *weights)))
@@ -54,6 +40,7 @@ def test_both_ways_are_the_log_softmax_and_hold_few_logits(way, num_tokens, monk
     pieces = {"_by_vocabulary": 1024 * num_tokens, "_by_tokens": 10 * VOCAB}
     assert watch.largest <= max(pieces[way], VOCAB * DIM)
     assert watch.names.isdisjoint(WAITING)
+    assert found.dtype == torch.float32
 
 
 def test_the_device_decides(monkeypatch):

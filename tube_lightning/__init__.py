@@ -13,6 +13,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     networks      what a model is to the rest (BlockModel and friends), and ours
     demo          the embedded checkpoints
     checkpoints   files of others -> models: families, readers, plugins; nothing is executed
+    memory        sizes of networks and devices -> how many tokens at once
     scoring       revealed sets -> the table of log p(x_d | revealed set)
     lattice       the table -> exact likelihoods, and scores of orderings
     bounds        scores of orderings -> ELBO, TUBE, CUBO, TVO, IS-VG-B; the table of estimators

@@ -31,5 +31,9 @@ def exactly(values: Shaped[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
 
 
 def send(tensor: Shaped[Tensor, "*shape"], device: torch.device) -> Shaped[Tensor, "*shape"]:
-    """Copy what the host has to a device, and do not wait for it wherever that is safe."""
-    return tensor.to(device, non_blocking=device.type != _READS_LATER)
+    """Copy what the host has to a device, and do not wait for it wherever that is safe.
+
+    What is on a device already is copied as well, and waited for.
+    """
+    safe = tensor.device.type == "cpu" and device.type != _READS_LATER
+    return tensor.to(device, non_blocking=safe)

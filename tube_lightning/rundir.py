@@ -6,9 +6,9 @@ A rerun in its directory continues, and never mixes scores of different settings
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,9 @@ class RunRecord:
     """the autoregressive models by name: checkpoint"""
     paper_table: str | None = None
     """the table of the paper to compare with"""
+    token_budgets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """how many tokens went through a network at once, by the kind of device: more than one number
+    where memory ran out. Values then agree to rounding; whoever continues takes the last."""
 
     def write(self, directory: Path) -> None:
         """Put it into a run's directory."""
@@ -89,15 +92,37 @@ def _check_record(values: object) -> None:
     needed = [f.name for f in fields(RunRecord) if MISSING is f.default is f.default_factory]
     if missing := sorted(name for name in needed if name not in values):
         raise ValueError(f"it lacks {missing}")
-    for name in (*needed, "arms"):
+    for name in (*needed, "arms", "token_budgets"):
         if name != "num_batches" and not isinstance(values.get(name, {}), dict):
             raise ValueError(f"{name}: expected an object, got {values[name]!r}")
     check_whole_number("num_batches", values["num_batches"], least=1)
     check_whole_number("model.block_size", values["model"].get("block_size"), least=1)
     if not isinstance(source := values["data"].get("source"), str):
         raise ValueError(f"data.source: expected a text, got {source!r}")
+    for kind, budgets in values.get("token_budgets", {}).items():
+        if not isinstance(budgets, list):
+            raise ValueError(f"token_budgets.{kind}: expected a list, got {budgets!r}")
+        for tokens in budgets:
+            check_whole_number(f"token_budgets.{kind}", tokens, least=1)
     if not isinstance(table := values.get("paper_table"), str | None):
         raise ValueError(f"paper_table: expected a name or null, got {table!r}")
+
+
+def recorded_budgets(directory: Path) -> dict[str, Sequence[int]]:
+    """Read the token budgets that a directory's run had so far: none where no run can be read."""
+    try:
+        return dict(RunRecord.read(directory).token_budgets)
+    except ValueError:
+        return {}
+
+
+def record_budget(directory: Path, kind: str, tokens: int) -> None:
+    """Add the token budget of a kind of device to a run's record, unless it is the last there."""
+    record = RunRecord.read(directory)
+    before = list(record.token_budgets.get(kind, ()))
+    if before[-1:] != [tokens]:
+        budgets = {**record.token_budgets, kind: [*before, tokens]}
+        replace(record, token_budgets=budgets).write(directory)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float64, Int64, Shaped
 from torch import Tensor
 
+from tube_lightning.memory import TokenBudget
 from tube_lightning.networks import (
     AutoregressiveModel,
     BlockModel,
@@ -31,21 +32,13 @@ from tube_lightning.regimes import LARGEST_LATTICE
 C = TypeVar("C")
 
 
-def default_token_budget(device: torch.device) -> int:
-    """Choose how many tokens go through the network at once.
-
-    On CPUs activations should stay in the cache; accelerators want to be filled.
-    """
-    return 1024 if device.type == "cpu" else 32_768
-
-
 def conditional_table(
     model: BlockModel[C],
     tokens: Int64[Tensor, "batch length"],
     sets: Bool[Tensor, "sets size"] | None = None,
     *,
     roles: Int64[Tensor, "*#batch blocks size"] | None = None,
-    token_budget: int | None = None,
+    token_budget: int | TokenBudget | None = None,
 ) -> Float64[Tensor, "batch blocks sets size"]:
     """Return log p(x_d | x_S, blocks before) of the true tokens, for every block and set S.
 
@@ -56,7 +49,9 @@ def conditional_table(
 
     ``roles`` defaults to scoring every token of ``tokens``. At most ``token_budget`` tokens (or one
     sequence's clean ones) are in the network at once, whatever the batch and the number of sets;
-    besides, there is the table itself.
+    besides, there is the table itself. A device that runs out of memory gets half as many from then
+    on, and what did not fit again: values then agree to rounding. The default is by the device's
+    memory and the model's size.
     """
     roles = _roles_of_each(model, tokens, roles)
     batch, blocks, size = roles.shape
@@ -89,7 +84,7 @@ def conditional_rows(
     sets: RevealedSets,
     *,
     roles: Int64[Tensor, "batch blocks size"] | None = None,
-    token_budget: int | None = None,
+    token_budget: int | TokenBudget | None = None,
 ) -> Float64[Tensor, "rows size"]:
     """Return the rows of the conditional table that ``sets`` asks for; zero where not needed.
 
@@ -101,9 +96,7 @@ def conditional_rows(
         tokens, vocab_size=model.vocab_size, max_length=model.max_length, mask_id=model.mask_id
     )
     (batch, length), size = tokens.shape, size_of_blocks(model, tokens.shape[1])
-    budget = default_token_budget(tokens.device) if token_budget is None else token_budget
-    if budget < 1:
-        raise ValueError(f"token_budget: expected at least 1, got {budget}")
+    budget = TokenBudget.of(token_budget, model, tokens.device)
     num_blocks = -(-length // size)
     revealed, needed, block = sets.revealed.cpu(), sets.needed.cpu(), sets.block.cpu()
     sequence, start = block // num_blocks, block % num_blocks * size
@@ -115,18 +108,20 @@ def conditional_rows(
     table = torch.zeros(needed.shape, dtype=torch.float64, device=home)
     asked = torch.nonzero(needed.any(dim=1))[:, 0]
     asked = asked[block[asked].argsort(stable=True)]  # the rows of a block are neighbours
-    num_together = max(1, budget // length)
-    for first in range(0, batch, num_together):
-        theirs = asked[(sequence[asked] >= first) & (sequence[asked] < first + num_together)]
+
+    def fill_rows(some: slice) -> None:
+        theirs = asked[(sequence[asked] >= some.start) & (sequence[asked] < some.stop)]
         if not len(theirs):
-            continue  # documents of a single token, or draws that hide none
+            return  # documents of a single token, or draws that hide none
         own = None if exists is None else exists[block[theirs]]
         rows = PlannedRows(block[theirs], revealed[theirs], needed[theirs], num_blocks, own)
-        context = model.encode(tokens[first : first + num_together])
-        pieces = rows.micro_batches(blocks, max(1, budget // size), first)
+        context = model.encode(tokens[some])
+        pieces = rows.micro_batches(blocks, budget.rows(size), some.start)
         found = torch.cat([model.log_probs(context, piece) for piece in pieces])
         row, offset = theirs[rows.places // size], rows.places % size
         table[send(row, home), send(offset, home)] = exactly(found)
+
+    budget.run_slices(fill_rows, tokens, least=size)
     if not table.isfinite().all():
         row, offset = torch.nonzero(~table.isfinite())[0].tolist()
         raise ValueError(
@@ -140,15 +135,32 @@ def block_log_probs(
     arm: AutoregressiveModel,
     tokens: Int64[Tensor, "batch length"],
     roles: Int64[Tensor, "batch blocks size"],
+    token_budget: TokenBudget | None = None,
 ) -> Float64[Tensor, "batch blocks"]:
     """Return an ARM's log-probability of the scored tokens of each block, in nats.
 
-    The tokens are those that the block model is scored on: the same denominator.
+    The tokens are those that the block model is scored on: the same denominator. All sequences go
+    through the ARM at once, or as many as a ``token_budget`` has, which halves as for block models.
     """
     if (roles[:, 0, 0] == Role.SCORED).any():
         raise ValueError("roles: expected token 0 to be given (an ARM has no probability for it)")
-    log_probs = F.pad(exactly(arm.token_log_probs(tokens)), (1, 0))
+    log_probs = F.pad(_token_log_probs(arm, tokens, token_budget), (1, 0))
     return block_sums(log_probs, send(roles, log_probs.device))
+
+
+def _token_log_probs(
+    arm: AutoregressiveModel, tokens: Int64[Tensor, "batch length"], budget: TokenBudget | None
+) -> Float64[Tensor, "batch length_minus_1"]:
+    """Run an ARM on some sequences at a time."""
+    if budget is None:
+        return exactly(arm.token_log_probs(tokens))
+    found: list[Tensor] = []
+    budget.run_slices(
+        lambda some: found.append(exactly(arm.token_log_probs(tokens[some]))),
+        tokens,
+        least=tokens.shape[1],
+    )
+    return torch.cat(found)
 
 
 def block_sums(

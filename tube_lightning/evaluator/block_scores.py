@@ -19,6 +19,7 @@ from tube_lightning.lattice import (
     score_orderings,
     scored_table,
 )
+from tube_lightning.memory import TokenBudget
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.orderings import (
     RevealedSets,
@@ -57,6 +58,7 @@ class _Batch:
     roles: Int64[Tensor, "batch blocks size"]
     times: Float64[Tensor, "batch blocks orderings size"]
     """The sampled orderings, and last the fixed one from left to right."""
+    token_budget: TokenBudget | None
 
 
 def score_batch(
@@ -68,22 +70,27 @@ def score_batch(
     plan: Plan,
     token_bytes: Int32[Tensor, "batch length"] | None = None,
     documents: Int32[Tensor, "batch length"] | None = None,
+    token_budget: TokenBudget | None = None,
 ) -> BlockScores:
     """Score all blocks of some sequences under every regime of the plan.
 
     ``arms`` are the autoregressive surrogates by name (arm, arm_ft), ``token_bytes`` the bytes of
     the original text that belong to each token and ``documents`` the numbers of their documents,
     where they are known. Values depend on the seed, the sequences' ids and their tokens; which
-    others are in the batch does not matter. They stay where float64 lives on the tokens' device.
+    others are in the batch does not matter, nor how many tokens go through a network at once. They
+    stay where float64 lives on the tokens' device.
     """
     start = time.perf_counter()
     planned = roles.cpu()
+    arm_budget = None if tokens.device.type == "cpu" else token_budget
     with torch.no_grad():
         parts = [
             _score_exactly(model, batch, plan) if plan.exact else _score_sampled(model, batch, plan)
-            for batch in _slices(tokens, planned, list(sequences), plan)
+            for batch in _slices(tokens, planned, list(sequences), plan, token_budget)
         ]
-        likelihoods = {name: block_log_probs(arm, tokens, planned) for name, arm in arms.items()}
+        likelihoods = {
+            name: block_log_probs(arm, tokens, planned, arm_budget) for name, arm in arms.items()
+        }
     roles = send(planned, tokens.device)
     scores = BlockScores(
         sequences=torch.tensor(list(sequences), dtype=torch.int64),
@@ -97,7 +104,19 @@ def score_batch(
     return replace(scores, seconds=time.perf_counter() - start)
 
 
-def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> list[_Batch]:
+def num_entries(plan: Plan, batch_size: int, length: int) -> int:
+    """Count the numbers of the largest table of a batch, at most."""
+    entries = batch_size * (-(-length // plan.block_size)) * plan.block_size * plan.most_sets
+    return min(entries, _MAX_TABLE) if plan.exact else entries
+
+
+def _slices(
+    tokens: Tensor,
+    roles: Tensor,
+    sequences: list[int],
+    plan: Plan,
+    token_budget: TokenBudget | None,
+) -> list[_Batch]:
     """Cut a batch so that full tables stay small, and draw its orderings."""
     batch, blocks, size = roles.shape
     together = max(1, _MAX_TABLE // (blocks * size << size))
@@ -109,16 +128,18 @@ def _slices(tokens: Tensor, roles: Tensor, sequences: list[int], plan: Plan) -> 
         here = roles[first : first + together]
         drawn = plan.draw_times(ids, blocks).expand(len(ids), -1, -1, -1)
         times = torch.cat([drawn, left_to_right_times(here)[:, :, None]], dim=2)
-        slices.append(_Batch(ids, tokens[first : first + together], here, times))
+        slices.append(_Batch(ids, tokens[first : first + together], here, times, token_budget))
     return slices
 
 
 def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[str, RegimeScores]:
     """Run every revealed set once; all else is arithmetic on the table."""
     if plan.lattice_size < plan.block_size:
-        short = score_short(model, batch.tokens, batch.roles, batch.times, plan)
+        short = score_short(model, batch.tokens, batch.roles, batch.times, plan, batch.token_budget)
         return _add_continuous(short, model, batch, plan)
-    table = conditional_table(model, batch.tokens, roles=batch.roles)
+    table = conditional_table(
+        model, batch.tokens, roles=batch.roles, token_budget=batch.token_budget
+    )
     exact = _exact_values(table, batch.roles, plan)
     continuous = None
     if plan.protocol.elbo_seeds:
@@ -186,7 +207,9 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     roles = rearrange(batch.roles, "b n size -> (b n) 1 size")
     drawn = [reveal_steps(times, regime.steps, roles) for regime in plan.regimes]
     sets = distinct_sets(*drawn)
-    table = conditional_rows(model, batch.tokens, sets, roles=batch.roles)
+    table = conditional_rows(
+        model, batch.tokens, sets, roles=batch.roles, token_budget=batch.token_budget
+    )
     position = torch.arange(table.shape[1], device=table.device)
     roles = send(roles, table.device)
     regimes = {}
@@ -219,6 +242,8 @@ def _continuous_elbo(
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
     sets = RevealedSets(distinct, needed, block, index=())
-    table = conditional_rows(model, batch.tokens, sets, roles=batch.roles)
+    table = conditional_rows(
+        model, batch.tokens, sets, roles=batch.roles, token_budget=batch.token_budget
+    )
     draws = map_tensors(lambda _, tensor: send(tensor, table.device), draws)
     return draws.weighted_elbo(table[send(row, table.device)].view(draws.hidden.shape))

@@ -65,6 +65,14 @@ class Plan:
             return ()
         return tuple(r for r in self.regimes if self.lattice_size <= r.largest_exact_block)
 
+    @property
+    def most_sets(self) -> int:
+        """Count the revealed sets of a block, at most: of T steps they are among an ordering's."""
+        if self.exact:
+            return (1 << self.lattice_size) - 1
+        drawn = self.num_orderings * self.protocol.num_banks + 1  # one from left to right
+        return drawn * self.block_size + self.protocol.elbo_seeds
+
     def draw_times(
         self, sequences: Sequence[int], num_blocks: int
     ) -> Float64[Tensor, "batch blocks orderings size"]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tube_lightning.evaluator.plan import Plan
 from tube_lightning.lattice import exact_elbo, exact_log_likelihoods, score_orderings
+from tube_lightning.memory import TokenBudget
 from tube_lightning.networks import BlockModel
 from tube_lightning.orderings import RevealedSets, Role, all_sets
 from tube_lightning.placement import exact_device, send
@@ -35,6 +36,7 @@ def score_short(
     roles: Int64[Tensor, "batch blocks size"],
     times: Float64[Tensor, "batch blocks orderings size"],
     plan: Plan,
+    token_budget: TokenBudget | None = None,
 ) -> dict[str, RegimeScores]:
     """Score blocks exactly in all regimes; those with equally many scored positions together.
 
@@ -46,7 +48,7 @@ def score_short(
     scores = {regime: zeros.clone() for regime in plan.regimes}
     exact = {regime: zeros[:, :2].clone() for regime in plan.exact_regimes}
     for blocks, columns, kept in _same_counts(flat, plan.first_first):
-        table = scored_lattice(model, tokens, roles, blocks, columns)
+        table = scored_lattice(model, tokens, roles, blocks, columns, token_budget)
         here = drawn[blocks].gather(-1, columns[:, None].expand(-1, drawn.shape[1], -1))
         blocks = send(blocks, home)
         for regime in plan.regimes:
@@ -73,6 +75,7 @@ def scored_lattice(
     roles: Int64[Tensor, "batch blocks size"],
     blocks: Int64[Tensor, " some"],
     columns: Int64[Tensor, "some kept"],
+    token_budget: TokenBudget | None = None,
 ) -> Float64[Tensor, "some sets kept"]:
     """Return the table of some blocks over all sets of a few of their positions.
 
@@ -92,7 +95,7 @@ def scored_lattice(
             revealed[:, columns[number]] |= some
             needed = ~revealed & (here[number] == Role.SCORED)
             rows = RevealedSets(revealed, needed, block.expand(len(some)), index=())
-            table = conditional_rows(model, tokens, rows, roles=roles)
+            table = conditional_rows(model, tokens, rows, roles=roles, token_budget=token_budget)
             pieces.append(table[:, send(columns[number], table.device)])
         tables.append(torch.cat(pieces))
     return torch.stack(tables)

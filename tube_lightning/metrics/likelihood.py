@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Float64, Int, Int64, Shaped
+from jaxtyping import Float, Float64, Int, Shaped
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings, terms_of
 from tube_lightning.metrics.errors import RateError
 from tube_lightning.metrics.quantities import Quantity
+from tube_lightning.metrics.sums import CorpusSums, join, pack
 from tube_lightning.placement import exact_device
 
 
@@ -67,14 +68,7 @@ class LikelihoodBound(Metric):
     full_state_update = False
     higher_is_better = True
     is_differentiable = False
-    sum_nats: Float64[Tensor, ""]
     log_sum_ratio: Float64[Tensor, ""]
-    num_ratios: Int64[Tensor, ""]
-    num_tokens: Int64[Tensor, ""]
-    num_sequences: Int64[Tensor, ""]
-    sum_squares: Float64[Tensor, ""]
-    sum_products: Float64[Tensor, ""]
-    sum_token_squares: Int64[Tensor, ""]
     unlike: Float[Tensor, ""]
 
     def __init__(
@@ -87,18 +81,9 @@ class LikelihoodBound(Metric):
         super().__init__(**kwargs)
         self.bound = _find_bound(bound)
         self.name = name or (bound if isinstance(bound, str) else "bound")
-        for state, kind in (
-            ("sum_nats", torch.float64),
-            ("sum_squares", torch.float64),  # of the sequences' nats
-            ("sum_products", torch.float64),  # of their nats and tokens
-            ("num_ratios", torch.int64),
-            ("num_tokens", torch.int64),
-            ("num_sequences", torch.int64),
-            ("sum_token_squares", torch.int64),
-        ):
-            self.add_state(state, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
-        nothing = torch.tensor(-torch.inf, dtype=torch.float64)
-        self.add_state("log_sum_ratio", nothing, dist_reduce_fx=_logsumexp_of_ranks)
+        for state, empty in CorpusSums.nothing()._asdict().items():
+            in_log_space = state == "log_sum_ratio"
+            self.add_state(state, empty, _logsumexp_of_ranks if in_log_space else "sum")
         # equal to no other's, itself included: a collection merges metrics whose states are equal
         # after the first batch, on which a lower and an upper bound may tie
         self.add_state("unlike", torch.tensor(torch.nan), dist_reduce_fx="max")
@@ -141,7 +126,7 @@ class LikelihoodBound(Metric):
 
     def compute(self) -> Float64[Tensor, ""]:
         """Return the nats per token; exp of minus that is the perplexity."""
-        return self._rate()
+        return self.sums().rate()
 
     def measured(self) -> Measured:
         """Return the nats per token with their standard error, over all ranks: a collective.
@@ -150,24 +135,11 @@ class LikelihoodBound(Metric):
         too small where they are windows of the same documents. NaN for a single sequence.
         """
         with self.sync_context(should_sync=self.sync_on_compute):
-            number = int(self.num_sequences)
-            error = RateError(self._standard_error().item(), number - 1, "independent", number)
-            return Measured(self._rate().item(), error, int(self.num_tokens))
+            return _measure(self.sums())
 
-    def _rate(self) -> Float64[Tensor, ""]:
-        total = self.sum_nats
-        if self.num_ratios > 0:
-            total = total + (self.log_sum_ratio.exp() - self.num_ratios)
-        return total / self.num_tokens
-
-    def _standard_error(self) -> Float64[Tensor, ""]:
-        rate = self._rate()
-        squared_errors = (
-            self.sum_squares - 2 * rate * self.sum_products + rate**2 * self.sum_token_squares
-        )
-        spread = self.num_sequences / (self.num_sequences - 1).double()
-        error = (spread * squared_errors.clamp(min=0)).sqrt() / self.num_tokens
-        return torch.where(self.num_sequences < 2, torch.nan, error)
+    def sums(self) -> CorpusSums:
+        """Return what this process has summed."""
+        return CorpusSums(*(getattr(self, name) for name in CorpusSums._fields))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:  # noqa: ANN401 (torchmetrics' signature)
         """Plot the value, or values of several calls: as torchmetrics' own metrics do."""
@@ -209,7 +181,7 @@ def _find_bound(bound: str | Callable[..., Any]) -> Callable[..., Any]:
 def corpus_metrics(quantities: Iterable[Quantity]) -> MetricCollection:
     """Make one metric a quantity, all updated by (view of a regime, number of tokens).
 
-    Values are over all ranks. No compute groups: no two bounds have the same states, so looking for
+    No compute groups: no two bounds have the same states, so looking for
     equal ones is in vain.
     """
     metrics: dict[str, Metric | MetricCollection] = {
@@ -223,11 +195,34 @@ def corpus_metrics(quantities: Iterable[Quantity]) -> MetricCollection:
     return MetricCollection(metrics, compute_groups=False)
 
 
-def measured(metrics: MetricCollection) -> dict[str, Measured]:
-    """Read the values off the metrics of a corpus, over all ranks: a collective."""
+def packed_sums(metrics: MetricCollection) -> Float64[Tensor, "sums metrics"]:
+    """Return what the metrics of a corpus have summed in this process, for others to add."""
+    sums = [metric.sums() for metric in _bounds(metrics).values()]
+    return pack(CorpusSums(*(torch.stack(values) for values in zip(*sums, strict=True))))
+
+
+def measured(
+    metrics: MetricCollection, others: Sequence[Float64[Tensor, "sums metrics"]] = ()
+) -> dict[str, Measured]:
+    """Read the values off the metrics of a corpus, with the ``packed_sums`` of other processes.
+
+    No process waits for another: these are whatever others have told.
+    """
+    together = join(torch.stack([packed_sums(metrics), *others]))
+    each = (CorpusSums(*values) for values in zip(*(v.unbind() for v in together), strict=True))
+    return {name: _measure(sums) for name, sums in zip(_bounds(metrics), each, strict=True)}
+
+
+def _measure(sums: CorpusSums) -> Measured:
+    number = int(sums.num_sequences)
+    error = RateError(sums.standard_error().item(), number - 1, "independent", number)
+    return Measured(sums.rate().item(), error, int(sums.num_tokens))
+
+
+def _bounds(metrics: MetricCollection) -> dict[str, LikelihoodBound]:
     found = {}
     for name, metric in metrics.items():
         if not isinstance(metric, LikelihoodBound):
             raise TypeError(f"{name}: expected a LikelihoodBound, got {type(metric).__name__}")
-        found[name] = metric.measured()
+        found[str(name)] = metric
     return found

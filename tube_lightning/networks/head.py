@@ -27,6 +27,7 @@ def token_log_probs(
     """Return log softmax(head(hidden)) at the targets, in fp32 whatever autocast and TF32 say.
 
     The target's logit comes from the same product as the others, so that probabilities sum to one.
+    The head may be kept in half precision.
     """
     by_piece = _by_vocabulary if hidden.device.type == "cpu" else _by_tokens
     with own_precision(hidden.device):
@@ -44,7 +45,7 @@ def _by_vocabulary(
     target_logit = torch.zeros_like(log_normaliser)
     start = 0
     for weight, bias in zip(head[0].split(piece), head[1].split(piece), strict=True):
-        logits = linear(hidden, weight.to(hidden.dtype), bias)
+        logits = linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))
         log_normaliser = torch.logaddexp(log_normaliser, torch.logsumexp(logits, dim=-1))
         inside = (targets >= start) & (targets < start + len(bias))
         local = (targets - start).clamp(0, len(bias) - 1)
@@ -59,9 +60,12 @@ def _by_tokens(
     head: tuple[Tensor, Tensor],
     targets: Int64[Tensor, " tokens"],
 ) -> Float[Tensor, " tokens"]:
-    """Take some tokens at a time: three launches each, however large the vocabulary."""
+    """Take some tokens at a time: three launches each, however large the vocabulary.
+
+    A head in half precision is widened once.
+    """
     piece = max(1, _HELD_LOGITS // len(head[1]))
-    weight, bias = head[0].to(hidden.dtype), head[1]
+    weight, bias = (t.to(hidden.dtype) for t in head)
     nats = [
         F.cross_entropy(linear(some, weight, bias), theirs, reduction="none")
         for some, theirs in zip(hidden.split(piece), targets.split(piece), strict=True)

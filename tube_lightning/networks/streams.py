@@ -53,7 +53,11 @@ def read_blocks(
     positions = torch.arange(tokens.shape[1], device=tokens.device)
     block = positions // block_size
     sees = block[:, None] >= block
-    return _read_clean(trunk, tokens, positions, lambda _, own: (own.keys, own.values), sees)
+
+    def keep(_: int, own: Projections) -> KeysAndValues:
+        return own.keys, own.values.contiguous()  # a view would keep the queries in memory as well
+
+    return _read_clean(trunk, tokens, positions, keep, sees)
 
 
 def read_one_more_block(

@@ -33,6 +33,7 @@ def evaluate(
     protocol: Protocol | None = None,
     estimators: EstimatorSettings | None = None,
     batch_size: int = 16,
+    token_budget: int | None = None,
     output_dir: str | Path | None = None,
     trainer: lightning.Trainer | None = None,
     show: bool = True,
@@ -45,8 +46,9 @@ def evaluate(
     ``[sequences, length]``; token 0 of every sequence is given. With an ``output_dir`` every
     finished batch is kept, figures and tables are written, and a second call continues; without,
     only the results come back. (A model of your own whose weights cannot be seen needs an attribute
-    ``fingerprint`` to continue: a text that no other model has.) ``show`` prints the bar, the table
-    and the verdict.
+    ``fingerprint`` to continue: a text that no other model has.) ``token_budget`` tokens are in a
+    network at once: by default as many as the device's memory has place for. ``show`` prints the
+    bar, the table and the verdict.
 
     >>> import torch
     >>> from tube_lightning import evaluate
@@ -82,6 +84,7 @@ def evaluate(
             trainer=trainer or _quiet_trainer(show),
             directory=Path(scratch if output_dir is None else output_dir).expanduser(),
             batch_size=batch_size,
+            token_budget=token_budget,
             settings={
                 **{name: {"checkpoint": source} for name, source in checkpoints.items()},
                 "protocol": asdict(protocol),

@@ -46,6 +46,7 @@ from tube_lightning.rundir import (
     UNFINISHED,
     RunRecord,
     claim_directory,
+    recorded_budgets,
 )
 from tube_lightning.scores import ARM, ARM_FT, LAYOUT, ScoreFiles
 
@@ -70,6 +71,7 @@ def run_evaluation(
     num_batches: int | None,
     order: Order,
     paper_table: str | None,
+    token_budget: int | None,
     settings: Mapping[str, Any],
 ) -> Results | None:
     """Evaluate checkpoints on a text, and write everything to a directory.
@@ -83,6 +85,8 @@ def run_evaluation(
         check_whole_number("num_batches", num_batches, least=1)
     if length is not None:
         check_whole_number("length", length, least=2)
+    if token_budget is not None:
+        check_whole_number("token_budget", token_budget, least=1)
     check_order(order)
     known = read_sizes(model)
     if length is None and known.length is not None:
@@ -120,6 +124,7 @@ def run_evaluation(
         settings={**settings, "length": text.length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
+        token_budget=token_budget,
         processes_a_batch=model.tensor_parallel,
     )
 
@@ -146,6 +151,7 @@ def score_and_report(
     num_batches: int | None = None,
     order: Order = "spread",
     paper_table: str | None = None,
+    token_budget: int | None = None,
     show: bool = True,
     processes_a_batch: int = 1,
 ) -> Results | None:
@@ -153,7 +159,9 @@ def score_and_report(
 
     ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive
     models by name, arm and arm_ft. ``settings`` and ``checkpoints``, where the models are from, are
-    for the record. Groups of ``processes_a_batch`` neighbouring ranks hold one copy of the model.
+    for the record. ``token_budget`` are the tokens in a network at once: by default those on
+    record, or as many as fit. Groups of ``processes_a_batch`` neighbouring ranks hold one copy of
+    the model.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
@@ -169,7 +177,16 @@ def score_and_report(
         processes_a_batch=processes_a_batch,
     )
     plan = Plan(protocol, block_size, goes_first(network), data.most_scored)
-    module = LikelihoodEvaluation(network, arms, plan, files, estimators, processes_a_batch)
+    module = LikelihoodEvaluation(
+        network,
+        arms,
+        plan,
+        files,
+        estimators,
+        token_budget=token_budget,
+        directory=directory,
+        processes_a_batch=processes_a_batch,
+    )
     _claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)
@@ -183,6 +200,7 @@ def score_and_report(
             num_batches=data.num_batches,
             versions={"python": python_version(), **{name: version(name) for name in _PACKAGES}},
             paper_table=paper_table,
+            token_budgets=recorded_budgets(directory),
         ).write(directory)
     if data.remaining() or not decides_alone(trainer):
         for logger in trainer.loggers:
