@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from tube_lightning.data import (
     CORPORA,
+    AtMost,
     ByteTokenizer,
     TokenDataModule,
     TokenSequences,
@@ -183,6 +184,15 @@ def test_arrays_of_token_ids(tmp_path):
     assert sequences.token_bytes is sequences.documents is sequences.num_scored_bytes is None
     with pytest.raises(ValueError, match=r"rows\.npy: expected sequences of 6 tokens, got 4"):
         evaluate(tmp_path / "rows.npy", length=6)
+
+
+def test_sequences_of_token_ids_keep_their_length_where_none_is_asked_for(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(12).reshape(3, 4))
+    assert evaluate(tmp_path / "rows.npy", length=AtMost(6)).length == 4
+    with pytest.raises(ValueError, match=r"rows\.npy: expected sequences of 3 tokens, got 4"):
+        evaluate(tmp_path / "rows.npy", length=AtMost(3))
+    np.save(tmp_path / "stream.npy", np.arange(12))
+    assert evaluate(tmp_path / "stream.npy", length=AtMost(6)).length == 6
 
 
 @pytest.mark.parametrize(("most", "num_rows", "dropped"), [(None, 3, 1), (3, 3, 0), (2, 2, 0)])

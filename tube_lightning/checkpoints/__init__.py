@@ -4,16 +4,18 @@ Nothing in a checkpoint is ever executed.
 """
 
 from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
-from tube_lightning.checkpoints.companions import companion
+from tube_lightning.checkpoints.companions import companion, load_companion, suggest_arms
 from tube_lightning.checkpoints.families import find_family
 from tube_lightning.checkpoints.family import Family
 from tube_lightning.checkpoints.loading import (
     load_arm,
     load_block_model,
+    load_block_model_on,
     read_checkpoint,
     read_sizes,
 )
 from tube_lightning.checkpoints.published import WEIGHTS_FILE, save_checkpoint
+from tube_lightning.checkpoints.said import say
 from tube_lightning.checkpoints.sources import Source
 
 __all__ = [
@@ -26,7 +28,11 @@ __all__ = [
     "find_family",
     "load_arm",
     "load_block_model",
+    "load_block_model_on",
+    "load_companion",
     "read_checkpoint",
     "read_sizes",
     "save_checkpoint",
+    "say",
+    "suggest_arms",
 ]

@@ -9,7 +9,7 @@ from tube_lightning.data.evaluation import evaluation_sequences
 from tube_lightning.data.files import read_documents, text_sequences
 from tube_lightning.data.order import Order, check_order, sequence_order
 from tube_lightning.data.packing import cut_documents, pack
-from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.sequences import AtMost, TokenSequences
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import (
     ByteTokenizer,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORPORA",
+    "AtMost",
     "ByteTokenizer",
     "Corpus",
     "Encoded",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints import Checkpoint, Source, load_arm, load_block_model
+from tube_lightning.checkpoints import Checkpoint, Source, load_block_model, load_companion
 from tube_lightning.data import TokenSequences
 from tube_lightning.evaluator import LiveValues
 from tube_lightning.networks import AutoregressiveModel, BlockModel
@@ -40,7 +40,8 @@ def evaluate(
 ) -> Results:
     """Bracket the likelihood of a block model on token ids, and compare it with an ARM.
 
-    Models are objects, or checkpoints: where they are, or a ``Checkpoint`` with its options.
+    Models are objects, or checkpoints: where they are, or a ``Checkpoint`` with its options; an
+    ``arm`` of "self" is the model itself, where it can be read from left to right.
     ``tokens`` are ids
     ``[sequences, length]``; token 0 of every sequence is given. With an ``output_dir`` every
     finished batch is kept, figures and tables are written, and a second call continues; without,
@@ -69,7 +70,7 @@ def evaluate(
 
     network: Any = load_block_model(model) if _is_source(model) else model
     arms: dict[str, Any] = {
-        name: load_arm(value) if _is_source(value) else value
+        name: load_companion(Checkpoint.of(value, {}), network) if _is_source(value) else value
         for name, value in ((ARM, arm), (ARM_FT, arm_ft))
         if value is not None
     }

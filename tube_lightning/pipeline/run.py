@@ -11,14 +11,28 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
+from tube_lightning.checkpoints import (
+    Checkpoint,
+    load_block_model_on,
+    load_companion,
+    read_sizes,
+    say,
+    suggest_arms,
+)
 from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
-from tube_lightning.data import Order, TokenSequences, check_order
+from tube_lightning.data import AtMost, Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
-from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
+from tube_lightning.networks import (
+    AutoregressiveModel,
+    BlockModel,
+    goes_first,
+    model_identity,
+    size_of_blocks,
+)
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.pipeline.processes import (
+    connect_early,
     decides_alone,
     ends_together,
     says_how_to_continue,
@@ -75,7 +89,8 @@ def run_evaluation(
         check_whole_number("token_budget", token_budget, least=1)
     check_order(order)
     known = read_sizes(model)
-    length = known.length if length is None else length
+    if length is None and known.length is not None:
+        length = AtMost(known.length)
     if known.vocab_size is None:
         raise ValueError(f"{model}: its family does not tell its vocab_size, which texts must fit")
     if length is None:
@@ -90,9 +105,14 @@ def run_evaluation(
         max_sequences=_most_sequences(num_batches, batch_size, order),
     )
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
+    if not arms and trainer.is_global_zero and (advice := suggest_arms(model)):
+        say(advice)
+    if model.tensor_parallel > 1:
+        connect_early(trainer)
+    network = load_block_model_on(trainer.strategy.root_device, model)
     return score_and_report(
-        load_block_model(model),
-        {name: load_arm(checkpoint) for name, checkpoint in arms.items()},
+        network,
+        {name: load_companion(checkpoint, network) for name, checkpoint in arms.items()},
         text,
         protocol=protocol,
         estimators=estimators,
@@ -101,10 +121,11 @@ def run_evaluation(
         batch_size=batch_size,
         num_batches=num_batches,
         order=order,
-        settings={**settings, "length": length},
+        settings={**settings, "length": text.length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
         token_budget=token_budget,
+        processes_a_batch=model.tensor_parallel,
     )
 
 
@@ -132,27 +153,39 @@ def score_and_report(
     paper_table: str | None = None,
     token_budget: int | None = None,
     show: bool = True,
+    processes_a_batch: int = 1,
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
     ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive
     models by name, arm and arm_ft. ``settings`` and ``checkpoints``, where the models are from, are
     for the record. ``token_budget`` are the tokens in a network at once: by default those on
-    record, or as many as fit.
+    record, or as many as fit. Groups of ``processes_a_batch`` neighbouring ranks hold one copy of
+    the model.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
+    block_size = size_of_blocks(network, text.length)
     data = EvaluationData(
         text,
         batch_size=batch_size,
-        block_size=network.block_size,
+        block_size=block_size,
         files=files,
         order=order,
         num_batches=num_batches,
+        cut=getattr(network, "own_length", False),
+        processes_a_batch=processes_a_batch,
     )
-    plan = Plan(protocol, network.block_size)
+    plan = Plan(protocol, block_size, goes_first(network), data.most_scored)
     module = LikelihoodEvaluation(
-        network, arms, plan, files, estimators, token_budget=token_budget, directory=directory
+        network,
+        arms,
+        plan,
+        files,
+        estimators,
+        token_budget=token_budget,
+        directory=directory,
+        processes_a_batch=processes_a_batch,
     )
     _claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
@@ -160,7 +193,7 @@ def score_and_report(
         RunRecord(
             config=dict(settings),
             data=_describe_text(text, order),
-            model={"checkpoint": checkpoints["model"], "block_size": network.block_size},
+            model={"checkpoint": checkpoints["model"], "block_size": block_size},
             arms={name: {"checkpoint": checkpoints[name]} for name in arms},
             protocol=replace(protocol, num_orderings=plan.num_orderings),
             estimators=estimators,
