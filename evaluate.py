@@ -2,6 +2,7 @@
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -16,7 +17,12 @@ def main(config: DictConfig) -> None:
     """Instantiate the parts and evaluate."""
     from tube_lightning.checkpoints import Checkpoint, companion  # slow to import: not for --help
     from tube_lightning.cluster import check_processes
-    from tube_lightning.pipeline import errors_in_a_line, quiet_lightning, run_evaluation
+    from tube_lightning.pipeline import (
+        default_directory,
+        errors_in_a_line,
+        quiet_lightning,
+        run_evaluation,
+    )
 
     values = OmegaConf.to_container(config, resolve=True)
     settings = {key: values[key] for key in RECORDED} | {
@@ -24,6 +30,10 @@ def main(config: DictConfig) -> None:
     }
     with quiet_lightning(), errors_in_a_line():
         model = Checkpoint(**values["model"])
+        if config.output_dir is None:
+            chosen = HydraConfig.get().runtime.choices
+            path = values["data"].get("path")
+            config.output_dir = default_directory(model, chosen.data, path, chosen.protocol)
         trainer = instantiate(config.trainer)
         check_processes(trainer)
         run_evaluation(

@@ -19,10 +19,10 @@ def companion(
 ) -> Checkpoint | None:
     """Name the "arm" or "arm_ft" that goes with a model; it has the model's plugin if none else.
 
-    "auto" is the embedded one for embedded models, and none for others; null is none.
+    "auto" is the embedded one for embedded models, and none for others; null and "none" are none.
     """
     if checkpoint == "auto":
         checkpoint = EMBEDDED_ARMS.get(str(model), {}).get(name)
-    if checkpoint is None:
+    if checkpoint is None or checkpoint == "none":
         return None
     return Checkpoint.of(checkpoint, {"plugin": model.plugin} | options)

@@ -27,9 +27,14 @@ def load_dit(checkpoint: Checkpoint) -> BlockDiffusion | DiTARM:
 
 
 def read_dit_sizes(checkpoint: Checkpoint) -> Sizes:
-    """Read the sizes without the weights."""
+    """Read the sizes of a block model without the weights; refuse an ARM."""
     path = local_file(checkpoint.source)
     known = checkpoint.config if path is None else training_checkpoint_sizes(path)
+    if known.get("causal"):
+        raise ValueError(
+            f"{checkpoint}: expected a diffusion model, got an autoregressive one: give it as "
+            "arm.checkpoint (load_arm), and a block model as model.checkpoint"
+        )
     return Sizes(known.get("vocab_size"), known.get("model_length") or checkpoint.model_length)
 
 

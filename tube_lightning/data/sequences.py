@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,15 @@ class TokenSequences:
     def __len__(self) -> int:
         """Count the sequences."""
         return self.tokens.shape[0]
+
+    def first(self, count: int) -> "TokenSequences":
+        """Return the text of the first sequences alone; what comes behind them is unknown to it."""
+        parts = {
+            name: values[:count]
+            for name in ("tokens", "lengths", "token_bytes", "documents")
+            if (values := getattr(self, name)) is not None
+        }
+        return replace(self, **parts, num_dropped=0, text_sha256=None)
 
     @property
     def length(self) -> int:

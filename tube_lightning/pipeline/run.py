@@ -16,7 +16,8 @@ from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
 from tube_lightning.data import Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
-from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
+from tube_lightning.networks import AutoregressiveModel, BlockModel
+from tube_lightning.pipeline.claim import claim, most_sequences
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.pipeline.processes import (
     decides_alone,
@@ -31,13 +32,11 @@ from tube_lightning.rundir import (
     SCORES_FOLDER,
     UNFINISHED,
     RunRecord,
-    claim_directory,
 )
-from tube_lightning.scores import ARM, ARM_FT, LAYOUT, ScoreFiles
+from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
-_WHERE_MODELS_ARE = ("checkpoint", "revision", "plugin")
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
 
 
@@ -80,10 +79,11 @@ def run_evaluation(
         raise ValueError(f"length: expected at most {known.length}, the model's, got {length}")
     if paper_table is not None:
         check_paper_table(paper_table)
+    directory = Path(output_dir).expanduser()
     text = data(
         length=length,
         vocab_size=known.vocab_size,
-        max_sequences=_most_sequences(num_batches, batch_size, order),
+        max_sequences=most_sequences(num_batches, batch_size, order, directory),
     )
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
     return score_and_report(
@@ -93,7 +93,7 @@ def run_evaluation(
         protocol=protocol,
         estimators=estimators,
         trainer=trainer,
-        directory=Path(output_dir).expanduser(),
+        directory=directory,
         batch_size=batch_size,
         num_batches=num_batches,
         order=order,
@@ -101,13 +101,6 @@ def run_evaluation(
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
     )
-
-
-def _most_sequences(num_batches: int | None, batch_size: int, order: Order) -> int | None:
-    """Tell how much of a text is to be read: only its beginning, if nothing else is taken."""
-    if num_batches is None or order != "contiguous":
-        return None
-    return num_batches * batch_size
 
 
 def score_and_report(
@@ -145,7 +138,7 @@ def score_and_report(
     )
     plan = Plan(protocol, network.block_size)
     module = LikelihoodEvaluation(network, arms, plan, files, estimators)
-    _claim(data, plan, {"model": network, **arms}, directory, settings)
+    claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)
         RunRecord(
@@ -171,42 +164,6 @@ def score_and_report(
     if show:
         Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
     return results
-
-
-def _claim(
-    data: EvaluationData,
-    plan: Plan,
-    models: Mapping[str, object],
-    directory: Path,
-    settings: Mapping[str, Any],
-) -> None:
-    """Make the directory the home of all that scores depend on, and of nothing else.
-
-    Where files are does not matter: texts and weights are known by their hashes.
-    """
-    identities = {name: model_identity(model) for name, model in models.items()}
-    given = {name: settings.get(name) or {} for name in models}
-    depends_on: dict[str, Any] = {
-        name: {key: value for key, value in options.items() if key not in _WHERE_MODELS_ARE}
-        for name, options in given.items()
-    }
-    depends_on |= {
-        "layout_of_scores": LAYOUT,
-        "batch_size": data.batch_size,
-        "order": data.order,
-        "protocol": plan.identity(),
-        "token_sha256": data.text.sha256,
-        "documents_sha256": data.text.documents_sha256,
-        "num_bytes": data.text.num_scored_bytes,
-        "models": identities,
-    }
-    claim_directory(directory, depends_on, settings)
-    for name, identity in identities.items():
-        if identity["weights_sha256"] is None and data.files.finished():
-            raise ValueError(
-                f"output_dir: {directory} has scores, and whether they are of this {name} cannot "
-                "be told; choose another, or give the model an attribute `fingerprint`"
-            )
 
 
 def _describe_text(text: TokenSequences, order: Order) -> dict[str, Any]:
