@@ -34,11 +34,15 @@ def main(config: DictConfig) -> None:
             chosen = HydraConfig.get().runtime.choices
             path = values["data"].get("path")
             config.output_dir = default_directory(model, chosen.data, path, chosen.protocol)
+        arm = dict(values["arm"])
+        arm_tokenizer, arm_length = arm.pop("tokenizer"), arm.pop("length")
         trainer = instantiate(config.trainer)
         check_processes(trainer)
         run_evaluation(
             model=model,
-            arm=companion("arm", model, **values["arm"]),
+            arm=companion("arm", model, **arm),
+            arm_tokenizer=arm_tokenizer,
+            arm_length=arm_length,
             arm_ft=companion("arm_ft", model, **values["arm_ft"]),
             data=instantiate(config.data.test),
             protocol=instantiate(config.protocol),

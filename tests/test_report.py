@@ -94,7 +94,7 @@ def test_the_arm_and_the_counts(run, results):
         "sequences": 5, "documents": 5, "blocks": blocks, "tokens": tokens,
         "bytes": sum(map(sum, run.bytes)), "batches": 3, "orderings": NUM,
     }  # fmt: skip
-    assert results["schema_version"] == 3
+    assert results["schema_version"] == 4
     assert results["seconds"]["scoring"] == pytest.approx(1.5)
     assert results["data"]["token_sha256"] == "ab12"
     assert list(results["regimes"]) == list(WAYS)

@@ -10,6 +10,7 @@ from tube_lightning.data.files import read_documents, text_sequences
 from tube_lightning.data.order import Order, check_order, sequence_order
 from tube_lightning.data.packing import cut_documents, pack
 from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.shared_bytes import NOT_SHARED, Atoms, place_tokens, share_pieces
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import (
     ByteTokenizer,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORPORA",
+    "NOT_SHARED",
+    "Atoms",
     "ByteTokenizer",
     "Corpus",
     "Encoded",
@@ -46,8 +49,10 @@ __all__ = [
     "fitting_tokenizer",
     "load_tokenizer",
     "pack",
+    "place_tokens",
     "read_documents",
     "sequence_order",
+    "share_pieces",
     "text_sequences",
     "token_sequences",
 ]

@@ -22,7 +22,9 @@ class TokenSequences:
     text that belong to each token, and ``documents`` numbers the document that it is from; token
     ids read from files have neither. Two texts are the same for every model that reads them if and
     only if their ``sha256`` are; ``text_sha256`` is of the documents themselves, whatever the
-    tokenizer (None where they are unknown, or were not all read). ``decode`` turns ids into text.
+    tokenizer (None where they are unknown, or were not all read). ``decode`` turns ids into text,
+    ``eos_id`` ends a document. ``text_bytes`` and ``text_words`` count what was read, before it was
+    tokenised.
     """
 
     tokens: Int64[Tensor, "sequences length"]
@@ -34,6 +36,9 @@ class TokenSequences:
     documents: Int32[Tensor, "sequences length"] | None = None
     text_sha256: str | None = None
     decode: Callable[[Int64[Tensor, " tokens"]], str] | None = None
+    eos_id: int | None = None
+    text_bytes: int | None = None
+    text_words: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse sequences without a token, and lengths that do not fit them."""
@@ -61,7 +66,9 @@ class TokenSequences:
             for name in ("tokens", "lengths", "token_bytes", "documents")
             if (values := getattr(self, name)) is not None
         }
-        return replace(self, **parts, num_dropped=0, text_sha256=None)
+        return replace(
+            self, **parts, num_dropped=0, text_sha256=None, text_bytes=None, text_words=None
+        )
 
     @property
     def length(self) -> int:

@@ -1,6 +1,11 @@
 """Token sequences -> revealed sets -> conditional table -> scores on disk -> running bounds."""
 
-from tube_lightning.evaluator.batches import EvaluationBatches, EvaluationData, TokenBatch
+from tube_lightning.evaluator.batches import (
+    EvaluationBatches,
+    EvaluationData,
+    TokenBatch,
+    sequence_roles,
+)
 from tube_lightning.evaluator.block_scores import score_batch
 from tube_lightning.evaluator.live import LiveValues
 from tube_lightning.evaluator.module import LikelihoodEvaluation
@@ -14,4 +19,5 @@ __all__ = [
     "Plan",
     "TokenBatch",
     "score_batch",
+    "sequence_roles",
 ]

@@ -19,6 +19,7 @@ from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.networks import AutoregressiveModel, BlockModel
 from tube_lightning.pipeline.claim import claim, most_sequences
 from tube_lightning.pipeline.compatibility import check_models
+from tube_lightning.pipeline.other_tokens import OtherARM, read_in_other_tokens, share_text
 from tube_lightning.pipeline.processes import (
     decides_alone,
     ends_together,
@@ -56,6 +57,8 @@ def run_evaluation(
     order: Order,
     paper_table: str | None,
     settings: Mapping[str, Any],
+    arm_tokenizer: str | None = None,
+    arm_length: int | None = None,
 ) -> Results | None:
     """Evaluate checkpoints on a text, and write everything to a directory.
 
@@ -85,6 +88,12 @@ def run_evaluation(
         vocab_size=known.vocab_size,
         max_sequences=most_sequences(num_batches, batch_size, order, directory),
     )
+    other = None
+    if arm is not None and arm_tokenizer is not None:
+        other = read_in_other_tokens(
+            load_arm(arm), str(arm), arm_tokenizer, data, length=arm_length or length, text=text
+        )
+        arm = None
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
     return score_and_report(
         load_block_model(model),
@@ -100,6 +109,7 @@ def run_evaluation(
         settings={**settings, "length": length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
+        other=other,
     )
 
 
@@ -118,13 +128,14 @@ def score_and_report(
     num_batches: int | None = None,
     order: Order = "spread",
     paper_table: str | None = None,
+    other: OtherARM | None = None,
     show: bool = True,
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
     ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive
-    models by name, arm and arm_ft. ``settings`` and ``checkpoints``, where the models are from, are
-    for the record.
+    models by name, arm and arm_ft; ``other`` is one of another tokenizer. ``settings`` and
+    ``checkpoints``, where the models are from, are for the record.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
@@ -150,6 +161,7 @@ def score_and_report(
             estimators=estimators,
             num_batches=data.num_batches,
             versions={"python": python_version(), **{name: version(name) for name in _PACKAGES}},
+            other_arm=None if other is None else other.describe(),
             paper_table=paper_table,
         ).write(directory)
     if data.remaining() or not decides_alone(trainer):
@@ -159,6 +171,8 @@ def score_and_report(
             trainer.test(module, datamodule=data, verbose=False)
     if not trainer.is_global_zero:
         return None
+    if other is not None:
+        share_text(data, other, directory, trainer.strategy.root_device, show=show)
     results = write_report(directory, patience=PATIENCE_SECONDS, show=show)
     publish(trainer.loggers, results, directory)
     if show:
@@ -175,6 +189,8 @@ def _describe_text(text: TokenSequences, order: Order) -> dict[str, Any]:
         "order": order,
         "num_sequences": len(text),
         "num_dropped": text.num_dropped,
+        "text_bytes": text.text_bytes,
+        "text_words": text.text_words,
         "length": text.length,
         "per_document": text.lengths is not None,
     }

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.measure import Bank, RunParts, measure_regimes
+from tube_lightning.measure import Bank, RunParts, SharedText, measure_regimes
 from tube_lightning.report.estimates import check_consistency
+from tube_lightning.report.per_byte import compare_per_byte
 from tube_lightning.report.render import latex, markdown, show_results, write_figures
 from tube_lightning.report.results import conclude
 from tube_lightning.report.schema import Results
@@ -51,7 +52,11 @@ def write_report(
     parts = RunParts(directory, record.num_batches, num_orderings, patience)
     bank = Bank.of(record.protocol)
     regimes, counts = measure_regimes(parts, settings, bank)
-    results = conclude(record, regimes, counts, settings, num_orderings)
+    per_byte = None
+    if record.other_arm is not None and (shared := SharedText.read(directory)) is not None:
+        narrow = measure_regimes(shared.narrow(parts), settings, bank)
+        per_byte = compare_per_byte(*narrow, record.other_arm)
+    results = conclude(record, regimes, counts, settings, num_orderings, per_byte)
     output = directory if output is None else Path(output)
     write_figures(results, parts, bank, output / FIGURES_FOLDER)
     results["seconds"]["report"] = time.perf_counter() - start

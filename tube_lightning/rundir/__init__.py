@@ -8,6 +8,7 @@ from tube_lightning.rundir.names import (
     MARKDOWN_FILE,
     RESULTS_FILE,
     SCORES_FOLDER,
+    SHARED_TEXT_FILE,
     UNFINISHED,
 )
 from tube_lightning.rundir.record import RunRecord
@@ -20,6 +21,7 @@ __all__ = [
     "MARKDOWN_FILE",
     "RESULTS_FILE",
     "SCORES_FOLDER",
+    "SHARED_TEXT_FILE",
     "UNFINISHED",
     "RunRecord",
     "claim_directory",

@@ -31,6 +31,8 @@ class RunRecord:
     """of the packages that scored"""
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """the autoregressive models by name: checkpoint"""
+    other_arm: Mapping[str, Any] | None = None
+    """an autoregressive model of another tokenizer: checkpoint, tokenizer, length"""
     paper_table: str | None = None
     """the table of the paper to compare with"""
 

@@ -22,7 +22,7 @@ def caption(results: Results) -> str:
     counts, data = results["counts"], results["data"]
     protocol = Protocol(**results["protocol"])
     parts = [
-        f"Perplexity on {data['source']}: {counted(counts['tokens'], 'token')} in "
+        f"Perplexity on {data['source']}: {counted(counts['tokens'], unit_of(results))} in "
         f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
         f"{counted(counts['orderings'], 'ordering')}."
     ]
@@ -109,13 +109,40 @@ def _errors(results: Results) -> list[str]:
 
 
 def _rates(results: Results) -> list[str]:
-    """Write nats per token, for which bounds hold, and bits per byte where bytes are known."""
-    num_tokens, num_bytes = results["counts"]["tokens"], results["counts"]["bytes"]
-    lines = [("Nats per token", _tell(results, _nats_text), f"{num_tokens:,} tokens")]
+    """Write nats per token, for which bounds hold; bits per byte and words where known."""
+    counts, unit = results["counts"], unit_of(results)
+    num_tokens, num_bytes = counts["tokens"], counts["bytes"]
+    lines = [(f"Nats per {unit}", _tell(results, _nats_text), counted(num_tokens, unit))]
     if num_bytes:
         sizes = f"{counted(num_tokens, 'token')} of {counted(num_bytes, 'byte')}"
         lines.append(("Bits per byte", _tell(results, _bits_text), sizes))
-    return [f"{title}: {values}; {sizes}." for title, values, sizes in lines if values]
+    if num_bytes and counts["bytes_per_word"]:
+        sizes = f"{counts['bytes_per_word']:.2f} bytes a word"
+        lines.append(("Perplexity per word", _tell(results, _word_text), sizes))
+    told = [f"{title}: {values}; {sizes}." for title, values, sizes in lines if values]
+    return [*told, *_other_tokens(results)]
+
+
+def unit_of(results: Results) -> str:
+    """Name what a perplexity is of: tokens of one byte each are called so."""
+    return "byte" if results["data"]["tokenizer"] == "byte" else "token"
+
+
+def _other_tokens(results: Results) -> list[str]:
+    """Write the comparison with an ARM of another tokenizer."""
+    found = results["per_byte"]
+    if found is None:
+        return []
+    title = Regime.parse(found["regime"]).title
+    ends = [value for value in found["bits_per_byte"].values() if value is not None]
+    ours = " to ".join(f"{bits:.4f}" for bits in ends) or "inf"
+    theirs = found["arm_bits_per_byte"]
+    told = "inf" if theirs is None else f"{theirs:.4f}"
+    return [
+        f"Bits per byte of the {counted(found['bytes'], 'byte')} that both score: {told} (ARM with "
+        f"the tokenizer {found['arm']['tokenizer']}), {ours} ({title}); what either is given "
+        "counts for neither."
+    ]
 
 
 def _tell(results: Results, text: Callable[[Estimate, Relation], str]) -> str:
@@ -147,6 +174,11 @@ def _nats_text(estimate: Estimate, relation: Relation) -> str:
 def _bits_text(estimate: Estimate, relation: Relation) -> str:
     bits = estimate["bits_per_byte"]
     return "" if bits is None else f"{relation} {bits:.4f}".strip()
+
+
+def _word_text(estimate: Estimate, relation: Relation) -> str:
+    ppl = estimate["ppl_per_word"]
+    return "" if ppl is None else f"{relation} {ppl_text(ppl)}".strip()
 
 
 def _biased_estimators(results: Results) -> list[Estimator]:
