@@ -21,6 +21,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     metrics       sums over batches and processes (torchmetrics)
     cluster       processes, signals, SLURM
     loggers       curves to Weights & Biases
+    terminal      where bars and lines for people go
     evaluator     a batch through the networks, to disk, to the running bounds (Lightning)
     measure       files -> quantities of the corpus with their errors; banks and re-seeds
     report        quantities -> estimates, verdict, tables and figures

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tube_lightning.data.batches import TrainingBatches, ValidationBatches
 from tube_lightning.data.corpora import CORPORA, Corpus, corpus_sequences
 from tube_lightning.data.demo import demo_documents, demo_sequences
-from tube_lightning.data.evaluation import evaluation_sequences
+from tube_lightning.data.evaluation import document_sequences, evaluation_sequences
 from tube_lightning.data.files import read_documents, text_sequences
 from tube_lightning.data.order import Order, check_order, sequence_order
 from tube_lightning.data.packing import cut_documents, pack
@@ -13,6 +13,7 @@ from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.shared_bytes import NOT_SHARED, Atoms, place_tokens, share_pieces
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import (
+    AUTO,
     ByteTokenizer,
     Encoded,
     PretrainedTokenizer,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tube_lightning.data.datamodule import TokenDataModule
 
 __all__ = [
+    "AUTO",
     "CORPORA",
     "NOT_SHARED",
     "Atoms",
@@ -45,6 +47,7 @@ __all__ = [
     "cut_documents",
     "demo_documents",
     "demo_sequences",
+    "document_sequences",
     "evaluation_sequences",
     "fitting_tokenizer",
     "load_tokenizer",

@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 import lightning
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
@@ -14,6 +13,7 @@ from tube_lightning.loggers import plot_against
 from tube_lightning.metrics import EXACT, Measured
 from tube_lightning.regimes import headline
 from tube_lightning.scores import ARM, ARM_FT
+from tube_lightning.terminal import bar_console
 
 RunningValues = dict[str, dict[str, Measured]]
 TOKENS_SCORED = "tokens_scored"
@@ -103,7 +103,7 @@ def _bar(total: int) -> Progress:
         MofNCompleteColumn(table_column=Column(min_width=count)),
         TimeRemainingColumn(table_column=Column(min_width=clock)),
         TextColumn("{task.description}"),
-        console=Console(stderr=True),
+        console=bar_console(),
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 
@@ -28,6 +27,7 @@ from tube_lightning.evaluator import EvaluationData, sequence_roles
 from tube_lightning.measure import SharedText
 from tube_lightning.networks import AutoregressiveModel, model_identity
 from tube_lightning.orderings import Role
+from tube_lightning.terminal import bar_console
 
 Places = Int64[np.ndarray, "_ _"]
 """Where each token of some sequences begins, and behind the last, where that ends."""
@@ -154,9 +154,7 @@ def _score(
     if isinstance(model, nn.Module):
         model.to(device)
     rows = torch.from_numpy(windows).split(batch_size)
-    shown = track(
-        rows, "scoring the ARM", console=Console(stderr=True), transient=True, disable=not show
-    )
+    shown = track(rows, "scoring the ARM", console=bar_console(), transient=True, disable=not show)
     nats = [model.token_log_probs(text.tokens[some].to(device)).cpu().double() for some in shown]
     lengths = torch.full((len(text),), text.length) if text.lengths is None else text.lengths
     scored = torch.arange(1, text.length) < lengths[torch.from_numpy(windows)][:, None]

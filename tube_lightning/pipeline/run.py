@@ -95,7 +95,7 @@ def run_evaluation(
         )
         arm = None
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
-    return score_and_report(
+    results = score_and_report(
         load_block_model(model),
         {name: load_arm(checkpoint) for name, checkpoint in arms.items()},
         text,
@@ -111,6 +111,9 @@ def run_evaluation(
         paper_table=paper_table,
         other=other,
     )
+    if results is not None:
+        Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
+    return results
 
 
 def score_and_report(
@@ -175,8 +178,6 @@ def score_and_report(
         share_text(data, other, directory, trainer.strategy.root_device, show=show)
     results = write_report(directory, patience=PATIENCE_SECONDS, show=show)
     publish(trainer.loggers, results, directory)
-    if show:
-        Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
     return results
 
 

@@ -11,6 +11,7 @@ from tube_lightning.report.render import (
     tex_text,
 )
 from tube_lightning.report.schema import Estimate, Results
+from tube_lightning.report.shown import ShownResults
 from tube_lightning.report.verdict import LEVEL, p_value
 from tube_lightning.report.wording import counted, ppl_text
 from tube_lightning.report.write import write_report
@@ -20,6 +21,7 @@ __all__ = [
     "Estimate",
     "InconsistentBoundsError",
     "Results",
+    "ShownResults",
     "canvas",
     "check_paper_table",
     "counted",

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from tube_lightning.terminal import bar_console
+
 TRAIN_LOSS, VALIDATION_LOSS = "train/nats_per_token", "val/nats_per_token"
 
 
@@ -29,7 +31,7 @@ class TrainingBar(L.Callback):
         """Open the bar, at the step where an earlier run stopped."""
         if not trainer.is_global_zero:
             return
-        console = Console(stderr=True)
+        console = bar_console()
         self._bar = Progress(
             TextColumn("training", table_column=Column(min_width=len("training"))),
             BarColumn(bar_width=10),
