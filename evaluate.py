@@ -1,5 +1,8 @@
 """Bracket the likelihood of a block diffusion model on a text: python evaluate.py --help."""
 
+import sys
+from pathlib import Path
+
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
@@ -7,9 +10,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from tube_lightning.bounds import EstimatorSettings
+from tube_lightning.usage import help_or_check
 
 RECORDED = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_size", "num_batches")
-ConfigStore.instance().store("estimators", {"estimators": dict(EstimatorSettings())})
+ESTIMATORS = {"estimators": dict(EstimatorSettings())}
+ConfigStore.instance().store("estimators", ESTIMATORS)
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
@@ -59,4 +64,5 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    help_or_check(sys.argv[1:], Path(__file__).parent / "configs", "evaluate", ESTIMATORS)
     main()

@@ -1,8 +1,13 @@
 """Draw sequences from a block model into a parquet or jsonl file: python sample.py --help."""
 
+import sys
+from pathlib import Path
+
 import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+
+from tube_lightning.usage import help_or_check
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="sample")
@@ -16,4 +21,5 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    help_or_check(sys.argv[1:], Path(__file__).parent / "configs", "sample")
     main()

@@ -1,12 +1,14 @@
 """Train a block diffusion model, a masked diffusion model or an ARM: python train.py --help."""
 
 import sys
+from pathlib import Path
 
 import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from tube_lightning.checks import refuse_renamed_key
+from tube_lightning.usage import help_or_check
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
@@ -32,4 +34,5 @@ def main(config: DictConfig) -> None:
 
 if __name__ == "__main__":
     refuse_renamed_key(sys.argv[1:], old="model", new="network")
+    help_or_check(sys.argv[1:], Path(__file__).parent / "configs", "train")
     main()

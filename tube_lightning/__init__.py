@@ -3,6 +3,7 @@
 The stages, as the data flows; a module imports only from its own and those above it:
 
     checks        what settings have in common, wherever they are checked
+    usage         the command line: help, and mistyped keys
     records       one way to go through records of tensors
     regimes       any order, T steps, equal chunks: their names and titles
     randomness    the streams of random numbers, in one table

@@ -46,7 +46,8 @@ def pack(
     if num_tokens < length:
         raise ValueError(
             f"{source}: expected at least one full sequence of {length} tokens, "
-            f"got {num_tokens} tokens in all"
+            f"got {num_tokens} tokens in all: a shorter length= takes it, or "
+            "data.per_document=true, which fills the last sequence of each document up"
         )
     num_dropped = num_tokens % length
     if most is not None and num_tokens >= most:

@@ -7,7 +7,7 @@ from tube_lightning.evaluator.batches import (
     sequence_roles,
 )
 from tube_lightning.evaluator.block_scores import score_batch
-from tube_lightning.evaluator.live import LiveValues
+from tube_lightning.evaluator.live import LiveValues, curve_name
 from tube_lightning.evaluator.module import LikelihoodEvaluation
 from tube_lightning.evaluator.plan import Plan
 
@@ -18,6 +18,7 @@ __all__ = [
     "LiveValues",
     "Plan",
     "TokenBatch",
+    "curve_name",
     "score_batch",
     "sequence_roles",
 ]

@@ -68,7 +68,7 @@ class LiveValues(lightning.Callback):
             self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
         tokens = next(iter(values[headline(values)].values())).num_tokens
         curves = {
-            name if name in (ARM, ARM_FT) else f"{regime}/{name}": value.ppl
+            curve_name(regime, name): value.ppl
             for regime, quantities in values.items()
             for name, value in quantities.items()
         }
@@ -92,6 +92,15 @@ class LiveValues(lightning.Callback):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def curve_name(regime: str, name: str) -> str:
+    """Name the perplexity of a quantity, as curves and tables of loggers have it.
+
+    >>> curve_name("nfe_2", "tube"), curve_name("nfe_2", "arm")
+    ('nfe_2/tube_ppl', 'arm_ppl')
+    """
+    return f"{name}_ppl" if name in (ARM, ARM_FT) else f"{regime}/{name}_ppl"
 
 
 def _bar(total: int) -> Progress:

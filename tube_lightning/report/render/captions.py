@@ -125,7 +125,9 @@ def _rates(results: Results) -> list[str]:
 
 def unit_of(results: Results) -> str:
     """Name what a perplexity is of: tokens of one byte each are called so."""
-    return "byte" if results["data"]["tokenizer"] == "byte" else "token"
+    counts = results["counts"]
+    of_one = (counts["bytes"] or 0) <= counts["tokens"]
+    return "byte" if results["data"]["tokenizer"] == "byte" and of_one else "token"
 
 
 def _other_tokens(results: Results) -> list[str]:
