@@ -8,6 +8,7 @@ from tube_lightning.report.render import (
     latex_table,
     markdown_table,
     markdown_text,
+    short_name,
     tex_text,
 )
 from tube_lightning.report.schema import Estimate, Results
@@ -32,6 +33,7 @@ __all__ = [
     "markdown_text",
     "p_value",
     "ppl_text",
+    "short_name",
     "tex_text",
     "write_report",
 ]

@@ -10,7 +10,7 @@ from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import Bank, RunParts, SharedText, measure_regimes
 from tube_lightning.report.estimates import check_consistency
 from tube_lightning.report.per_byte import compare_per_byte
-from tube_lightning.report.render import latex, markdown, show_results, write_figures
+from tube_lightning.report.render import latex, markdown, short_name, show_results, write_figures
 from tube_lightning.report.results import conclude
 from tube_lightning.report.schema import Results
 from tube_lightning.rundir import (
@@ -62,7 +62,8 @@ def write_report(
     results["seconds"]["report"] = time.perf_counter() - start
     write_text(output / MARKDOWN_FILE, markdown(results))
     changes = {k: v for k, v in settings.items() if v != record.estimators[k]}
-    write_text(output / LATEX_FILE, latex(results, _command(directory, changes, num_orderings)))
+    command = _command(directory, changes, num_orderings)
+    write_text(output / LATEX_FILE, latex(results, command, directory.resolve().name))
     text = json.dumps(results, indent=2, allow_nan=False, ensure_ascii=False)
     write_text(output / RESULTS_FILE, text + "\n")
     if show:
@@ -75,4 +76,4 @@ def _command(directory: Path, changes: Mapping[str, Any], num_orderings: int | N
     """Write the command that makes this report again."""
     given = {**changes, **({} if num_orderings is None else {"num_orderings": num_orderings})}
     options = [f" --{name.replace('_', '-')} {value}" for name, value in given.items()]
-    return f"python -m tube_lightning.report {directory}{''.join(options)}"
+    return f"python -m tube_lightning.report {short_name(str(directory))}{''.join(options)}"

@@ -17,12 +17,12 @@ from tube_lightning.report.schema import Estimate, Results
 from tube_lightning.report.wording import counted, ppl_text
 
 
-def caption(results: Results) -> str:
-    """Say what the table shows."""
-    counts, data = results["counts"], results["data"]
+def caption(results: Results, source: str | None = None) -> str:
+    """Say what the table shows, of a text that may have another name than in the results."""
+    counts, name = results["counts"], source or results["data"]["source"]
     protocol = Protocol(**results["protocol"])
     parts = [
-        f"Perplexity on {data['source']}: {counted(counts['tokens'], unit_of(results))} in "
+        f"Perplexity on {name}: {counted(counts['tokens'], unit_of(results))} in "
         f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
         f"{counted(counts['orderings'], 'ordering')}."
     ]
