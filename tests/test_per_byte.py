@@ -6,9 +6,8 @@ import re
 
 import pytest
 import torch
-import transformers
 from evaluation_runs import error_line, results, run_here
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tiny_gpt import save_tiny_gpt
 
 from tube_lightning import conditional_table, load_arm, load_block_model
 from tube_lightning.data import load_tokenizer
@@ -28,23 +27,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("per_byte")
     lines = (json.dumps({"text": text}) + "\n" for text in DOCUMENTS)
     (folder / "documents.jsonl").write_text("".join(lines))
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=290, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
-    )
-    backend.train_from_iterator(DOCUMENTS, trainer)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
-    tokenizer.save_pretrained(folder / "gpt")
-    size = backend.get_vocab_size()
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=size + 6, n_positions=ARM_LENGTH, n_embd=16, n_layer=1, n_head=2,
-        bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "gpt")
+    save_tiny_gpt(folder / "gpt", DOCUMENTS, length=ARM_LENGTH)
     return folder
 
 

@@ -77,7 +77,7 @@ def test_an_estimator_that_is_not_there_is_explained(tmp_path):
     [
         (5.0, "ARM: 5.0000"),
         (3.0, "ARM: 3.0000, below the plot"),
-        (70.0, "ARM: 70.00, above the plot"),
+        (70.0, "ARM: 70.000, above the plot"),
         (0.2, "ARM: below 1 (tells nothing)"),
     ],
 )
