@@ -51,7 +51,7 @@ def test_every_bound_has_a_curve_against_the_tokens_scored(offline):
     assert [point["tokens_scored"] for point in curves] == [42, 84, 126, 168]
     for regime in REGIMES:
         for name in ESTIMATORS | {"tube_psi_pi", "tube_psi_arm"}:
-            values = [point[f"{regime}/{name}"] for point in curves]
+            values = [point[f"{regime}/{name}_ppl"] for point in curves]
             final = results(directory)["regimes"][regime][name]["ppl"]
             assert values[-1] == pytest.approx(final, rel=1e-9)
             assert values[0] != values[-1]
