@@ -31,7 +31,7 @@ class Stranger:
         texts = [document.text for document in demo_documents("heldout")]
         self.write("train.jsonl", texts[:30])
         self.write("heldout.jsonl", texts[30:42])
-        save_tiny_gpt(folder / "gpt", texts[:30], length=64, num_tokens=400)
+        save_tiny_gpt(folder / "gpt", texts[:30], length=64)
 
     def write(self, name, texts):
         lines = (json.dumps({"text": text}) + "\n" for text in texts)

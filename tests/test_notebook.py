@@ -1,7 +1,6 @@
 """evaluate() on objects: what people pass by mistake, and which scores belong to which model."""
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -178,8 +177,9 @@ def test_results_are_a_mapping_that_prints_as_table_and_verdict(capsys):
 
 def test_a_notebook_without_ipywidgets_has_a_bar_and_no_warning(monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
     monkeypatch.setattr("tube_lightning.terminal.find_spec", lambda name: None)
     console = bar_console()
     assert not console.is_jupyter
     assert console.is_terminal
+    results = evaluate(FIXTURES / "bd3lm_block4", IDS, protocol=QUICK, show=False)
+    assert "AO-ARM" in repr(results)  # and not shown by itself

@@ -20,6 +20,7 @@ from tube_lightning.checkpoints import (
     read_checkpoint,
     read_sizes,
 )
+from tube_lightning.networks import model_identity
 
 ROOT = Path(__file__).parent.parent
 TINY = ["network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "batch_size=4"]
@@ -88,6 +89,7 @@ def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(copi
 def test_the_state_and_the_folder_of_a_run_are_read_as_its_model(finished):
     folder, _ = finished
     model = read_checkpoint(folder / "model")
+    same = model_identity(load_block_model(folder / "model"))  # so scores of one are the other's
     raw = torch.load(folder / "last.ckpt", weights_only=True)["current_model_state"]
     for source in (folder, folder / "last.ckpt"):
         found = read_checkpoint(source)
@@ -95,6 +97,7 @@ def test_the_state_and_the_folder_of_a_run_are_read_as_its_model(finished):
         assert all(t.equal(found.state_dict()[name]) for name, t in model.state_dict().items())
         assert read_sizes(source) == (1025, 128)
         assert load_block_model(source).block_size == 4
+        assert model_identity(load_block_model(source)) == same
     trained = read_checkpoint(folder / "last.ckpt", weights="raw").state_dict()
     assert all(t.equal(raw[f"network.{name}"]) for name, t in trained.items())
 

@@ -117,7 +117,8 @@ def _fill_network(checkpoint: Checkpoint, config: DiTConfig, tensors: dict[str, 
     if faults := _list_faults(expected, found):
         title = f"{checkpoint}: the tensors are not those of {config}:"
         raise ValueError("\n  ".join([title, *faults]))
-    parameters = {name.removeprefix(PREFIX): tensors[name].float() for name in expected}
+    # copies: where a file puts a tensor in memory would show in the last digits of products
+    parameters = {n.removeprefix(PREFIX): tensors[n].to(torch.float32, copy=True) for n in expected}
     network.load_state_dict(parameters, assign=True)
     return network
 

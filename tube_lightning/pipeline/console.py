@@ -43,6 +43,7 @@ def quiet_lightning() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The .srun. command is available")
             warnings.filterwarnings("ignore", "Total length of .* across ranks is zero")
+            warnings.filterwarnings("ignore", "IProgress not found")  # bars of transformers
             warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\). is deprecated")
             yield
     finally:

@@ -72,26 +72,26 @@ def evaluate(
         if value is not None
     }
 
-    network: Any = load_block_model(model) if _is_source(model) else model
-    arms: dict[str, Any] = {
-        name: load_arm(value) if _is_source(value) else value
-        for name, value in ((ARM, arm), (ARM_FT, arm_ft))
-        if value is not None
-    }
-    read = _reader(tokens, text, tokenizer)
-    sizes = [getattr(network, name, None) for name in ("max_length", "vocab_size")]
-    sequences = read(length=length or sizes[0], vocab_size=sizes[1])
-    other = None
-    if arm_tokenizer is not None and ARM in arms:
-        other = read_in_other_tokens(
-            arms.pop(ARM),
-            checkpoints[ARM],
-            arm_tokenizer,
-            read,
-            length=sequences.length,
-            text=sequences,
-        )
     with quiet_lightning(), tempfile.TemporaryDirectory() as scratch:
+        network: Any = load_block_model(model) if _is_source(model) else model
+        arms: dict[str, Any] = {
+            name: load_arm(value) if _is_source(value) else value
+            for name, value in ((ARM, arm), (ARM_FT, arm_ft))
+            if value is not None
+        }
+        read = _reader(tokens, text, tokenizer)
+        sizes = [getattr(network, name, None) for name in ("max_length", "vocab_size")]
+        sequences = read(length=length or sizes[0], vocab_size=sizes[1])
+        other = None
+        if arm_tokenizer is not None and ARM in arms:
+            other = read_in_other_tokens(
+                arms.pop(ARM),
+                checkpoints[ARM],
+                arm_tokenizer,
+                read,
+                length=sequences.length,
+                text=sequences,
+            )
         results = score_and_report(
             network,
             arms,

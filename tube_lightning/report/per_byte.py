@@ -65,7 +65,7 @@ def _sentence(verdict: Verdict, scale: float, num_bytes: int) -> str:
         if name in values
     }
     low, high = told.get(verdict.low), told[verdict.high]
-    bracket = f"{high} exactly" if verdict.high == EXACT else f"at most {high} in expectation"
+    bracket = f"exactly {high}" if verdict.high == EXACT else f"at most {high} in expectation"
     if verdict.high != EXACT and low is not None:
         bracket = f"at least {low} and {bracket}"
     over = f"on the {counted(num_bytes, 'byte')} that both score{_apart(verdict, scale)}"

@@ -17,7 +17,7 @@ class ShownResults(dict[str, Any]):
     def __repr__(self) -> str:
         """Write the table as plain text."""
         page = io.StringIO()
-        show_results(cast("Results", self), Console(file=page, width=_WIDTH))
+        show_results(cast("Results", self), Console(file=page, width=_WIDTH, force_jupyter=False))
         return page.getvalue()
 
     def _repr_markdown_(self) -> str:

@@ -20,6 +20,7 @@ _SUBJECTS = {
     "documents_sha256": "text",
     "length": "text",
     "num_bytes": "text",
+    "num_sequences": "text",
     "order": "text",
     "token_sha256": "text",
 }
