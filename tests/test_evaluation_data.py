@@ -355,7 +355,13 @@ def test_training_reads_the_files_of_its_roles(tmp_path):
     (tmp_path / "validation.txt").write_text("y" * 99)
     files = [f"data.{role}.paths={tmp_path}/{role}.txt" for role in ("train", "validation")]
     for option in ("text", "lm1b"):
-        overrides = [f"data={option}", "data.tokenizer=byte", "network.length=9", *files]
+        overrides = [
+            f"data={option}",
+            "data.tokenizer=byte",
+            "network.length=9",
+            "network.vocab_size=257",
+            *files,
+        ]
         data = instantiate(compose(*overrides, "batch_size=2").datamodule)
         assert isinstance(data, TokenDataModule)
         data.setup("fit")

@@ -20,16 +20,21 @@ def companion(
     name: str,
     model: Checkpoint,
     checkpoint: str | None,
+    *,
+    tokenizer: str | None = None,
+    length: int | None = None,
     **options: Any,  # noqa: ANN401 (the fields of ``Checkpoint``)
 ) -> Checkpoint | None:
     """Name the "arm" or "arm_ft" that goes with a model; it has the model's plugin if none else.
 
-    "auto" is the embedded one for embedded models, and none for others; null is none; "self" is the
-    model itself, where it can be read from left to right.
+    "auto" is the embedded one for embedded models, and none for others; null and "none" are none;
+    "self" is the model itself, where it can be read from left to right. In which tokens and windows
+    it reads is a matter of the text, and none of its files.
     """
+    del tokenizer, length
     if checkpoint == "auto":
         checkpoint = EMBEDDED_ARMS.get(str(model), {}).get(name)
-    if checkpoint is None:
+    if checkpoint is None or checkpoint == "none":
         return None
     return Checkpoint.of(checkpoint, {"plugin": model.plugin} | options)
 

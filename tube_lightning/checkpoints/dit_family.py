@@ -27,9 +27,14 @@ def load_dit(checkpoint: Checkpoint) -> BlockDiffusion | DiTARM:
 
 
 def read_dit_sizes(checkpoint: Checkpoint) -> Sizes:
-    """Read the sizes without the weights."""
+    """Read the sizes of a block model without the weights; refuse an ARM."""
     path = local_file(checkpoint.source)
     known = checkpoint.config if path is None else training_checkpoint_sizes(path)
+    if known.get("causal"):
+        raise ValueError(
+            f"{checkpoint}: expected a diffusion model, got an autoregressive one: give it as "
+            "arm.checkpoint (load_arm), and a block model as model.checkpoint"
+        )
     return Sizes(known.get("vocab_size"), known.get("model_length") or checkpoint.model_length)
 
 
@@ -114,6 +119,7 @@ def _fill_network(checkpoint: Checkpoint, config: DiTConfig, tensors: dict[str, 
     if faults := list_faults(expected, found):
         title = f"{checkpoint}: the tensors are not those of {config}:"
         raise ValueError("\n  ".join([title, *faults]))
-    parameters = {name.removeprefix(PREFIX): tensors[name].float() for name in expected}
+    # copies: where a file puts a tensor in memory would show in the last digits of products
+    parameters = {n.removeprefix(PREFIX): tensors[n].to(torch.float32, copy=True) for n in expected}
     network.load_state_dict(parameters, assign=True)
     return network

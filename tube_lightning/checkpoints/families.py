@@ -46,6 +46,12 @@ def expect_family(checkpoint: Checkpoint) -> Family:
     family = find_family(checkpoint)
     if family is not None:
         return family
+    if arms := [name for name in _read_architectures(checkpoint) if _is_causal_lm(str(name))]:
+        raise ValueError(
+            f"{checkpoint}: expected a diffusion model, got an autoregressive one of transformers "
+            f"({arms[0]}): give it as arm.checkpoint (load_arm), and a block model as "
+            "model.checkpoint"
+        )
     known = [*_find_own(checkpoint.plugin), *BUILT_IN, *_find_installed()]
     kind, architectures = checkpoint.config.get("model_type"), _read_architectures(checkpoint)
     graph = "SEDD" if "graph" in checkpoint.config else None
@@ -86,6 +92,10 @@ def load_causal_lm(checkpoint: Checkpoint) -> TransformersARM:
     return TransformersARM.from_pretrained(
         checkpoint.source, dtype=checkpoint.torch_dtype, revision=checkpoint.revision
     )
+
+
+def _is_causal_lm(architecture: str) -> bool:
+    return architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def _choose(families: Sequence[Family], checkpoint: Checkpoint) -> Family | None:

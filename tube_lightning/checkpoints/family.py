@@ -51,7 +51,8 @@ class Family:
             return model
         if isinstance(model, AutoregressiveModel):
             raise ValueError(
-                f"{checkpoint}: expected a diffusion model, got an autoregressive one: use load_arm"
+                f"{checkpoint}: expected a diffusion model, got an autoregressive one: give it as "
+                "arm.checkpoint (load_arm)"
             )
         raise self._complain(model)
 
@@ -65,7 +66,7 @@ class Family:
         if isinstance(model, BlockModel):
             raise ValueError(
                 f"{checkpoint}: expected an autoregressive model, got a diffusion model with "
-                f"blocks of {model.block_size}: use load_block_model"
+                f"blocks of {model.block_size}: give it as model.checkpoint (load_block_model)"
             )
         raise self._complain(model)
 

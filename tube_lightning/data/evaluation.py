@@ -9,7 +9,6 @@ import torch
 from tube_lightning.data.files import (
     DOCUMENT_SUFFIXES,
     Paths,
-    file_kind,
     find_files,
     name_files,
     read_documents,
@@ -17,6 +16,7 @@ from tube_lightning.data.files import (
 from tube_lightning.data.packing import cut_documents, pack
 from tube_lightning.data.prompts import prompted_sequences
 from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.streams import file_kind
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer
 

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int64
 
 from tube_lightning.data.chats import render_chat
-from tube_lightning.data.files import TABLE_SUFFIXES, Paths, find_files, name_files, read_column
+from tube_lightning.data.files import Paths, find_files, name_files
 from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.tables import TABLE_SUFFIXES, read_column
 from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer
 
 

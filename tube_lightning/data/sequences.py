@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,7 +31,8 @@ class TokenSequences:
     are given and not scored, a prompt; without it that is one. Two texts are the same for every
     model that reads them if and only if their ``sha256`` are; ``text_sha256`` is of the documents
     themselves, whatever the tokenizer (None where they are unknown, or were not all read).
-    ``decode`` turns ids into text.
+    ``decode`` turns ids into text, ``eos_id`` ends a document. ``text_bytes`` and ``text_words``
+    count what was read, before it was tokenised.
     """
 
     tokens: Int64[Tensor, "sequences length"]
@@ -44,6 +45,9 @@ class TokenSequences:
     text_sha256: str | None = None
     decode: Callable[[Int64[Tensor, " tokens"]], str] | None = None
     num_given: Int64[Tensor, " sequences"] | None = None
+    eos_id: int | None = None
+    text_bytes: int | None = None
+    text_words: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse sequences without a token, and lengths that do not fit them."""
@@ -65,6 +69,17 @@ class TokenSequences:
     def __len__(self) -> int:
         """Count the sequences."""
         return self.tokens.shape[0]
+
+    def first(self, count: int) -> "TokenSequences":
+        """Return the text of the first sequences alone; what comes behind them is unknown to it."""
+        parts = {
+            name: values[:count]
+            for name in ("tokens", "lengths", "token_bytes", "documents")
+            if (values := getattr(self, name)) is not None
+        }
+        return replace(
+            self, **parts, num_dropped=0, text_sha256=None, text_bytes=None, text_words=None
+        )
 
     @property
     def length(self) -> int:

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from tube_lightning.data.files import TABLE_SUFFIXES, Paths, find_files, name_files, read_column
+from tube_lightning.data.files import Paths, find_files, name_files
 from tube_lightning.data.sequences import AtMost, TokenSequences
+from tube_lightning.data.tables import TABLE_SUFFIXES, read_column
 
 _SUFFIXES = (".npy", *TABLE_SUFFIXES)
 

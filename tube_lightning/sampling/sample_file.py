@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Int64
-from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from tube_lightning.networks import model_identity
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
 from tube_lightning.sampling.sequences import sample_sequences
+from tube_lightning.terminal import bar_console
 
 
 def write_samples(
@@ -118,9 +118,7 @@ class _TokensPerSecond(ProgressColumn):
 
 def _progress_bar() -> Progress:
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
-    return Progress(
-        *columns, _TokensPerSecond(), TimeRemainingColumn(), console=Console(stderr=True)
-    )
+    return Progress(*columns, _TokensPerSecond(), TimeRemainingColumn(), console=bar_console())
 
 
 def _device(name: str) -> torch.device:
