@@ -9,12 +9,9 @@ rest: norms, rotations, sets. What is left of the wall clock is Python between t
 and the profiler's own.
 """
 
-import argparse
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -22,6 +19,7 @@ from torch import Tensor
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from benchmarks.performance_page import run_as_command
 from tube_lightning.checkpoints import load_block_model
 from tube_lightning.doctor.speed import PUBLISHED, middle_rows, random_model
 from tube_lightning.networks import BlockDiffusion, NoisyRows, block_diffusion, default_attention
@@ -29,12 +27,10 @@ from tube_lightning.networks.head import token_log_probs
 from tube_lightning.orderings import RevealedSets
 from tube_lightning.scoring import conditional_rows
 
-PAGE = Path(__file__).parent.parent / "docs" / "PERFORMANCE.md"
 KINDS = ("trunk matmuls", "attention", "head", "rest")
 BETWEEN = "between operators"
 LINEAR_MAPS = ("aten::linear", "mkldnn::_linear_pointwise")
 CPU = torch.device("cpu")
-_MARKED = re.compile(r"(<!-- table: profile -->\n).*?(<!-- end of table -->)", re.S)
 _ROWS = 510
 """Of the published size: two micro-batches of blocks of 4."""
 
@@ -129,26 +125,5 @@ def render(found: list[Shares]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fill(page: str, table: str) -> str:
-    """Return a page with the table between its marks."""
-    if len(_MARKED.findall(page)) != 1:
-        raise ValueError("page: expected the marks <!-- table: profile --> ... once")
-    return _MARKED.sub(lambda mark: f"{mark[1]}{table}{mark[2]}", page)
-
-
-def main() -> None:
-    """Measure, print, and write where asked to."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.profile", description="Where the time of scoring goes."
-    )
-    parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
-    options = parser.parse_args()
-    table = render(measure_all())
-    print(table, end="")
-    if options.write:
-        page = fill(PAGE.read_text(encoding="utf-8"), table)
-        PAGE.write_text(page, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_as_command("profile", "Where the time of scoring goes.", lambda: render(measure_all()))

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 from networks import random_model
 
-from benchmarks.profile import BETWEEN, KINDS, PAGE, classify, fill, measure, render
+from benchmarks.performance_page import PAGE, fill
+from benchmarks.profile import BETWEEN, KINDS, classify, measure, render
 from tube_lightning.doctor.speed import middle_rows
 
 
@@ -44,11 +45,11 @@ def test_every_kind_has_its_share():
 
 def test_the_page_takes_the_table_between_its_marks():
     page = PAGE.read_text()
-    filled = fill(page, "the table\n")
+    filled = fill(page, "profile", "the table\n")
     assert "<!-- table: profile -->\nthe table\n<!-- end of table -->" in filled
-    assert fill(filled, "") == fill(page, "")
+    assert fill(filled, "profile", "") == fill(page, "profile", "")
     with pytest.raises(ValueError, match="expected the marks"):
-        fill("no marks", "the table\n")
+        fill("no marks", "profile", "the table\n")
 
 
 def test_the_page_has_its_sections_in_order():

@@ -14,6 +14,9 @@ from tube_lightning.orderings import Role
 from tube_lightning.scores import ScoreFiles
 from tube_lightning.scoring import at_scored
 
+NO_BATCH = -1
+"""The number of a turn without a batch."""
+
 
 class TokenBatch(NamedTuple):
     """Some sequences. A rank that has run out of batches gets one without any."""
@@ -83,7 +86,7 @@ class EvaluationBatches:
         return sorted(set(range(-(-len(self.sequences) // self.batch_size))) - set(self.remaining))
 
     def __len__(self) -> int:
-        """Count the batches."""
+        """Count the turns."""
         return len(self.numbers)
 
     def __iter__(self) -> Iterator[TokenBatch]:
@@ -93,7 +96,8 @@ class EvaluationBatches:
 
     def _batch(self, number: int) -> TokenBatch:
         first, text = number * self.batch_size, self.text
-        ids = list(self.sequences[first : first + self.batch_size]) if number >= 0 else []
+        some = self.sequences[first : first + self.batch_size]
+        ids = [] if number == NO_BATCH else list(some)
         rows = torch.tensor(ids, dtype=torch.int64)
         lengths = torch.full_like(rows, text.length)
         if text.lengths is not None:
@@ -116,15 +120,12 @@ class EvaluationBatches:
         )
 
 
-NO_BATCH = -1
-
-
 class EvaluationData(lightning.LightningDataModule):
     """The batches that are not on disk yet, dealt to the ranks one by one.
 
     ``num_batches`` are the first of those that the order of the sequences makes, or all: a longer
-    evaluation has the batches of a shorter one. Every rank has equally many turns, so that all of
-    them meet in every collective: where the batches run out, a turn has none.
+    evaluation has the batches of a shorter one. Every rank has equally many turns, for Lightning
+    passes over a rank that has none: where the batches run out, a turn is without one.
     """
 
     def __init__(

@@ -22,11 +22,13 @@ TOKENS_SCORED = "tokens_scored"
 class LiveValues(lightning.Callback):
     """Log the perplexity of every bound against the tokens scored, and show the bracket.
 
-    Values are gathered from all ranks every ``log_every_n_steps`` batches of a rank.
+    Rank 0 does so every ``log_every_n_steps`` batches of its own, with what the other ranks have
+    told by then; no rank waits for it. In the end it shows what the others still bring.
     """
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
+        self._num_shown = 0
 
     def on_test_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -36,7 +38,7 @@ class LiveValues(lightning.Callback):
             return
         plot_against(trainer.loggers, TOKENS_SCORED)
         batches = cast("EvaluationBatches", trainer.test_dataloaders)
-        finished = len(batches.finished)
+        self._num_shown, finished = 0, len(batches.finished)
         total = finished + len(batches.remaining)
         self._bar = _bar(total)
         self._bar.add_task("", total=total, completed=finished)
@@ -51,22 +53,40 @@ class LiveValues(lightning.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Gather the values, on all ranks at the same turns; rank 0 shows them."""
-        batches = cast("EvaluationBatches", trainer.test_dataloaders)
-        turn = batch_idx + 1
+        """Show how far all ranks are, and at some turns the values."""
+        if not trainer.is_global_zero:
+            return
+        module, turn = cast("LikelihoodEvaluation", pl_module), batch_idx + 1
         every: int = cast("Any", trainer).log_every_n_steps  # set where mypy does not see it
-        if turn == len(batches) or (every > 0 and turn % every == 0):
-            self._show(trainer, cast("LikelihoodEvaluation", pl_module).running_values())
+        num_turns = len(cast("EvaluationBatches", trainer.test_dataloaders))
+        if turn == num_turns or (every > 0 and turn % every == 0):
+            self._show(trainer, module.running_values())
+        self._advance(trainer, module)
+
+    def on_test_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Show what comes in from ranks that are not done yet."""
+        if not trainer.is_global_zero:
+            return
+        module = cast("LikelihoodEvaluation", pl_module)
+        for _ in module.wait_for_others():
+            self._show(trainer, module.running_values())
+            self._advance(trainer, module)
+
+    def _advance(self, trainer: lightning.Trainer, module: LikelihoodEvaluation) -> None:
         if self._bar is not None:
-            done = len(batches.finished) + min(turn * trainer.world_size, len(batches.remaining))
+            batches = cast("EvaluationBatches", trainer.test_dataloaders)
+            done = len(batches.finished) + module.num_batches_of_all()
             self._bar.update(self._bar.task_ids[0], completed=done)
 
     def _show(self, trainer: lightning.Trainer, values: RunningValues) -> None:
-        if not trainer.is_global_zero:
+        tokens = next(iter(values[headline(values)].values())).num_tokens
+        if tokens == self._num_shown:
             return
+        self._num_shown = tokens
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
-        tokens = next(iter(values[headline(values)].values())).num_tokens
         curves = {
             name if name in (ARM, ARM_FT) else f"{regime}/{name}": value.ppl
             for regime, quantities in values.items()

@@ -7,6 +7,7 @@ from tube_lightning.metrics.likelihood import (
     Measured,
     corpus_metrics,
     measured,
+    packed_sums,
     perplexity,
 )
 from tube_lightning.metrics.paired_rates import difference_of_rates
@@ -36,6 +37,7 @@ __all__ = [
     "difference_of_rates",
     "exact_quantities",
     "measured",
+    "packed_sums",
     "perplexity",
     "rate_errors",
     "sampled_quantities",

@@ -12,6 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from tube_lightning.bounds import ESTIMATORS, EstimatorSettings, terms_of
 from tube_lightning.metrics.errors import RateError
 from tube_lightning.metrics.quantities import Quantity
+from tube_lightning.metrics.sums import CorpusSums, join, pack
 
 
 class Measured(NamedTuple):
@@ -140,7 +141,7 @@ class LikelihoodBound(Metric):
 
     def compute(self) -> Float64[Tensor, ""]:
         """Return the nats per token; exp of minus that is the perplexity."""
-        return self._rate()
+        return self.sums().rate()
 
     def measured(self) -> Measured:
         """Return the nats per token with their standard error, over all ranks: a collective.
@@ -149,24 +150,11 @@ class LikelihoodBound(Metric):
         too small where they are windows of the same documents. NaN for a single sequence.
         """
         with self.sync_context(should_sync=self.sync_on_compute):
-            number = int(self.num_sequences)
-            error = RateError(self._standard_error().item(), number - 1, "independent", number)
-            return Measured(self._rate().item(), error, int(self.num_tokens))
+            return _measure(self.sums())
 
-    def _rate(self) -> Float64[Tensor, ""]:
-        total = self.sum_nats
-        if self.num_ratios > 0:
-            total = total + (self.log_sum_ratio.exp() - self.num_ratios)
-        return total / self.num_tokens
-
-    def _standard_error(self) -> Float64[Tensor, ""]:
-        rate = self._rate()
-        squared_errors = (
-            self.sum_squares - 2 * rate * self.sum_products + rate**2 * self.sum_token_squares
-        )
-        spread = self.num_sequences / (self.num_sequences - 1).double()
-        error = (spread * squared_errors.clamp(min=0)).sqrt() / self.num_tokens
-        return torch.where(self.num_sequences < 2, torch.nan, error)
+    def sums(self) -> CorpusSums:
+        """Return what this process has summed."""
+        return CorpusSums(*(getattr(self, name) for name in CorpusSums._fields))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:  # noqa: ANN401 (torchmetrics' signature)
         """Plot the value, or values of several calls: as torchmetrics' own metrics do."""
@@ -207,7 +195,7 @@ def _find_bound(bound: str | Callable[..., Any]) -> Callable[..., Any]:
 def corpus_metrics(quantities: Iterable[Quantity]) -> MetricCollection:
     """Make one metric a quantity, all updated by (view of a regime, number of tokens).
 
-    Values are over all ranks. No compute groups: no two bounds have the same states, so looking for
+    No compute groups: no two bounds have the same states, so looking for
     equal ones is in vain.
     """
     metrics: dict[str, Metric | MetricCollection] = {
@@ -221,11 +209,34 @@ def corpus_metrics(quantities: Iterable[Quantity]) -> MetricCollection:
     return MetricCollection(metrics, compute_groups=False)
 
 
-def measured(metrics: MetricCollection) -> dict[str, Measured]:
-    """Read the values off the metrics of a corpus, over all ranks: a collective."""
+def packed_sums(metrics: MetricCollection) -> Float64[Tensor, "sums metrics"]:
+    """Return what the metrics of a corpus have summed in this process, for others to add."""
+    sums = [metric.sums() for metric in _bounds(metrics).values()]
+    return pack(CorpusSums(*(torch.stack(values) for values in zip(*sums, strict=True))))
+
+
+def measured(
+    metrics: MetricCollection, others: Sequence[Float64[Tensor, "sums metrics"]] = ()
+) -> dict[str, Measured]:
+    """Read the values off the metrics of a corpus, with the ``packed_sums`` of other processes.
+
+    No process waits for another: these are whatever others have told.
+    """
+    together = join(torch.stack([packed_sums(metrics), *others]))
+    each = (CorpusSums(*values) for values in zip(*(v.unbind() for v in together), strict=True))
+    return {name: _measure(sums) for name, sums in zip(_bounds(metrics), each, strict=True)}
+
+
+def _measure(sums: CorpusSums) -> Measured:
+    number = int(sums.num_sequences)
+    error = RateError(sums.standard_error().item(), number - 1, "independent", number)
+    return Measured(sums.rate().item(), error, int(sums.num_tokens))
+
+
+def _bounds(metrics: MetricCollection) -> dict[str, LikelihoodBound]:
     found = {}
     for name, metric in metrics.items():
         if not isinstance(metric, LikelihoodBound):
             raise TypeError(f"{name}: expected a LikelihoodBound, got {type(metric).__name__}")
-        found[name] = metric.measured()
+        found[str(name)] = metric
     return found
