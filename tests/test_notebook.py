@@ -106,7 +106,7 @@ def test_a_model_may_say_which_it_is(tmp_path):
     one.fingerprint, two.fingerprint = "uniform -1", "uniform -2"
     for _ in range(2):
         assert exact(one, output_dir=tmp_path) == pytest.approx(-1.0)
-    with pytest.raises(ValueError, match=r"models\.model\.weights_sha256: there"):
+    with pytest.raises(ValueError, match=r"another model \(model: other weights\)"):
         exact(two, output_dir=tmp_path)
 
 

@@ -13,16 +13,20 @@ from tube_lightning.checkpoints.loading import (
     read_checkpoint,
     read_sizes,
 )
+from tube_lightning.checkpoints.own_states import describe_network
 from tube_lightning.checkpoints.published import WEIGHTS_FILE, save_checkpoint
-from tube_lightning.checkpoints.sources import Source
+from tube_lightning.checkpoints.sources import LAST_STATE_FILE, MODEL_FOLDER, Source
 
 __all__ = [
+    "LAST_STATE_FILE",
+    "MODEL_FOLDER",
     "WEIGHTS_FILE",
     "Checkpoint",
     "Family",
     "Sizes",
     "Source",
     "companion",
+    "describe_network",
     "find_family",
     "load_arm",
     "load_block_model",

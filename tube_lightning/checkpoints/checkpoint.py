@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tube_lightning.checkpoints.folders import find_model
 from tube_lightning.checkpoints.sources import Source, find_file, read_config
 from tube_lightning.demo import demo_checkpoint
 
@@ -26,8 +27,9 @@ class Sizes(NamedTuple):
 class Checkpoint:
     """Where a model is, and the options of its loader.
 
-    ``checkpoint`` is a folder, a hub id, a training ``*.ckpt`` of the original code, of which
-    ``weights`` are "ema" or "raw", or ``demo:NAME`` for one that comes with the package. The sizes
+    ``checkpoint`` is a folder, of a model or of a training run, a hub id, a training ``*.ckpt`` of
+    the original code or of train.py, of which ``weights`` are "ema" or "raw", or ``demo:NAME`` for
+    one that comes with the package. The sizes
     are only needed where the files do not tell them; ``mask_id`` where the tokenizer brought its
     own mask token (103 for bert-base-uncased), else it is the last. The network's matrix products
     run in ``dtype``, a torch.dtype or its name. ``revision`` is a hub id's. ``plugin`` is the
@@ -71,7 +73,7 @@ class Checkpoint:
         """Where the files are."""
         if str(self).startswith(_DEMO):
             return demo_checkpoint(str(self).removeprefix(_DEMO))
-        return self.checkpoint
+        return find_model(self.checkpoint)
 
     @property
     def torch_dtype(self) -> torch.dtype:

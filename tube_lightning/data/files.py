@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tube_lightning.data.packing import pack
 from tube_lightning.data.sequences import TokenSequences
-from tube_lightning.data.tokenizers import TextTokenizer, load_tokenizer
+from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer, load_tokenizer
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
@@ -34,12 +34,18 @@ def text_sequences(
     lines: bool = False,
     append_eos: bool = True,
     detokenize: Callable[[str], str] | None = None,
+    vocab_size: int | None = None,
 ) -> TokenSequences:
-    """Pack the documents of files into token sequences, each first put through ``detokenize``."""
+    """Pack the documents of files into token sequences, each first put through ``detokenize``.
+
+    With a model's ``vocab_size``, a tokenizer that does not fit it is refused.
+    """
     documents = read_documents(paths, column=column, lines=lines)
     if detokenize is not None:
         documents = map(detokenize, documents)
-    if isinstance(tokenizer, str):
+    if vocab_size is not None:
+        tokenizer = fitting_tokenizer(tokenizer, vocab_size)
+    elif isinstance(tokenizer, str):
         tokenizer = load_tokenizer(tokenizer)
     source = name_files(find_files(paths))
     return pack(documents, tokenizer, length, append_eos=append_eos, source=source)
