@@ -16,6 +16,7 @@ def main(config: DictConfig) -> None:
     """Instantiate the parts and evaluate."""
     from tube_lightning.checkpoints import Checkpoint, companion  # slow to import: not for --help
     from tube_lightning.cluster import check_processes
+    from tube_lightning.machine import use_granted_threads
     from tube_lightning.pipeline import errors_in_a_line, quiet_lightning, run_evaluation
 
     values = OmegaConf.to_container(config, resolve=True)
@@ -26,6 +27,7 @@ def main(config: DictConfig) -> None:
         model = Checkpoint(**values["model"])
         trainer = instantiate(config.trainer)
         check_processes(trainer)
+        use_granted_threads(trainer.num_devices)
         run_evaluation(
             model=model,
             arm=companion("arm", model, **values["arm"]),

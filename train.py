@@ -13,6 +13,7 @@ from tube_lightning.checks import refuse_renamed_key
 def main(config: DictConfig) -> None:
     """Instantiate the parts and train."""
     from tube_lightning.cluster import check_processes  # slow to import: not for --help
+    from tube_lightning.machine import use_granted_threads
     from tube_lightning.pipeline import errors_in_a_line, quiet_lightning
     from tube_lightning.training import settle, train_to_end
 
@@ -21,6 +22,7 @@ def main(config: DictConfig) -> None:
             OmegaConf.update(config, key, value)
         trainer = instantiate(config.trainer)
         check_processes(trainer)
+        use_granted_threads(trainer.num_devices)
         train_to_end(
             module=instantiate(config.module),
             data=instantiate(config.datamodule),

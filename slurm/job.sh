@@ -5,7 +5,7 @@
 # warns it (--signal=B:TERM@120), it warns the tasks, and they stop where they can be resumed.
 # A failure of the program is never queued again, nor is a job that somebody cancelled.
 # Environment: PYTHON (default: python), MASTER_ADDR (default: the first node), OMP_NUM_THREADS
-# (default: --cpus-per-task), MAX_REQUEUES (default: 100).
+# (default: what SLURM grants a task), MAX_REQUEUES (default: 100).
 set -uo pipefail
 
 readonly INTERRUPTED=143 # 128 + SIGTERM
@@ -36,7 +36,6 @@ main() {
   local program=$1 status
   shift
   if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then
-    export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}"
     export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK" # srun no longer takes it from sbatch
   fi
 

@@ -2,6 +2,7 @@
 
 The stages, as the data flows; a module imports only from its own and those above it:
 
+    machine       CPUs, memory and threads that were granted to this process; before torch
     checks        what settings have in common, wherever they are checked
     records       one way to go through records of tensors
     regimes       any order, T steps, equal chunks: their names and titles
@@ -34,6 +35,8 @@ The stages, as the data flows; a module imports only from its own and those abov
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tube_lightning.machine import wait_asleep
+
 if TYPE_CHECKING:
     from tube_lightning.checkpoints import load_arm as load_arm
     from tube_lightning.checkpoints import load_block_model as load_block_model
@@ -52,6 +55,9 @@ _HOMES = {
     "load_arm": "tube_lightning.checkpoints",
     "load_block_model": "tube_lightning.checkpoints",
 }
+
+
+wait_asleep()  # before any stage imports torch
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (the module's attributes)
