@@ -15,8 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many tests as cores run at once: o
 import pytest
 import torch
 
-import evaluate  # noqa: F401 (puts the estimators' settings into Hydra's store)
 import tube_lightning.bounds
+import tube_lightning.programs.evaluate  # puts the estimators' settings into Hydra's store
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One of our programs on every task of a SLURM job: bash slurm/job.sh PROGRAM [key=value ...]
+# One of our programs on every task of a SLURM job: bash slurm/job.sh NAME [key=value ...]
 #
 # A preempted job is queued again by SLURM, and one that runs out of time by this script: SLURM
 # warns it (--signal=B:TERM@120), it warns the tasks, and they stop where they can be resumed.
@@ -39,7 +39,7 @@ main() {
     export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK" # srun no longer takes it from sbatch
   fi
 
-  srun --kill-on-bad-exit=1 "${PYTHON:-python}" "$program" \
+  srun --kill-on-bad-exit=1 "${PYTHON:-python}" -m tube_lightning.programs "$program" \
     trainer.devices="$SLURM_NTASKS_PER_NODE" trainer.num_nodes="$SLURM_NNODES" "$@" &
   wait_for $!
   status=$?

@@ -30,6 +30,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     training      objectives, averages, resuming: train.py
     sampling      models -> sequences in files: sample.py
     doctor        this machine: versions, devices, parity with the CPU, speed
+    programs      the command tube-lightning, and the scripts of a clone
 """
 
 from importlib import import_module
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from tube_lightning.scoring import conditional_table as conditional_table
 
 __all__ = ["Choice", "conditional_table", "decide", "evaluate", "load_arm", "load_block_model"]
+
+__version__ = "0.1.0"
 
 _HOMES = {
     "Choice": "tube_lightning.decisions",
