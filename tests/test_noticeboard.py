@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tube_lightning.cluster import LostProcessError
 from tube_lightning.evaluator.noticeboard import Notice, Noticeboard
 
 SECONDS = 20
@@ -59,7 +60,7 @@ def test_a_process_alone_waits_for_nobody():
     assert not board.must_stop()
     board.ask_to_stop()
     assert board.must_stop()
-    assert leave(board, "stopped", 4) == ([4], ["stopped"])
+    assert leave(board, "stopped", 4) == ([], ["stopped"])
     with pytest.raises(ValueError, match="store: expected one for 2 ranks, got none"):
         Noticeboard(None, 0, 2)
 
@@ -85,19 +86,20 @@ def test_one_that_is_asked_to_stop_stops_all(store, asked):
 
 def test_ranks_leave_together_and_rank_0_last(store):
     ranks = boards(store, 3)
-    left = []
+    gone = []
 
     def go(rank, delay):
         time.sleep(delay)
         found = leave(ranks[rank], number=rank)
-        left.append(rank)
+        if rank == 0:
+            gone.append(store.add("test/gone", 0))
         return found
 
     with ThreadPoolExecutor(3) as pool:
         going = [pool.submit(go, rank, delay) for rank, delay in enumerate((0.0, 0.1, 0.5))]
         found = [one.result(SECONDS) for one in going]
     assert [states for _, states in found] == [["done"] * 3] * 3
-    assert left[-1] == 0
+    assert gone == [2]  # nobody looks at the board any more when the process that has it goes
     assert found[0][0][-1] == 2  # the news of the last rank reached the one that waited
     ranks[0].pin(notice(7))
     assert [one.num_batches for one in ranks[1].notices()] == [0, 1, 2]  # the board is closed
@@ -144,6 +146,6 @@ def test_without_rank_0_nobody_waits_for_ever():
         first.kill()
         first.wait()
         begin = time.monotonic()
-        with pytest.raises(dist.DistError):
+        with pytest.raises(LostProcessError, match="in which ranks meet is gone"):
             leave(board)
         assert time.monotonic() - begin < SECONDS

@@ -13,7 +13,7 @@ from rich.console import Console
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
 from tube_lightning.checks import check_whole_number
-from tube_lightning.cluster import disconnecting
+from tube_lightning.cluster import disconnecting, note_start
 from tube_lightning.data import Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
@@ -148,6 +148,7 @@ def score_and_report(
     _claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)
+        note_start(directory)
         RunRecord(
             config=dict(settings),
             data=_describe_text(text, order),
@@ -163,7 +164,10 @@ def score_and_report(
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(settings))
         with disconnecting(), ends_together(trainer), says_how_to_continue(data, trainer):
-            trainer.test(module, datamodule=data, verbose=False)
+            try:
+                trainer.test(module, datamodule=data, verbose=False)
+            finally:
+                module.board.stop_listening()
     if not trainer.is_global_zero:
         return None
     results = write_report(directory, patience=PATIENCE_SECONDS, show=show)

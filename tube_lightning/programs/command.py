@@ -1,5 +1,6 @@
 """``tube-lightning NAME ...``: which programs there are. Nothing slow is imported before one is."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -33,6 +34,7 @@ def main() -> None:
 
 def run_program(name: str, words: list[str] | None = None) -> None:
     """Run a program on words, or on those of the command line; end with its exit code."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # lost connections take it a page
     module = import_module(PROGRAMS[name][0])
     code = module.main(sys.argv[1:] if words is None else words)
     if code:
