@@ -27,7 +27,7 @@ wait_for() { # the exit code of process $1, which signals to this shell do not c
   local status
   while true; do
     woken=false
-    wait "$1"
+    wait "$1" 2> /dev/null # what is said of a process that was killed
     status=$?
     "$woken" || return "$status"
   done

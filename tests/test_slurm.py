@@ -101,6 +101,7 @@ def lose_a_node(cluster, job, log):
     cluster.lose_node("n2")
     wait_for(lambda: cluster.job(job)["Restarts"] == "1", 300, "job queued again")
     cluster.start_node("n2")
+    wait_for(cluster.ready, 300, "end of the job on the node that was lost")
     lines = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, log.read_text()
     assert "Traceback" not in log.read_text()

@@ -102,7 +102,7 @@ def _is_about_a_connection(error: RuntimeError) -> bool:
 
 def _told_by_torch(error: RuntimeError) -> str:
     """Return the first sentence of an error, without the places in torch that it names."""
-    words = str(error).strip().split("\n")[0].rpartition("] ")[2]
+    words = str(error).strip().split("\n")[0].rpartition("] ")[2].split(". ")[0]
     return f"another process is gone ({words or type(error).__name__})"
 
 
