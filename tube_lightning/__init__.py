@@ -4,6 +4,7 @@ The stages, as the data flows; a module imports only from its own and those abov
 
     machine       CPUs, memory and threads that were granted to this process; before torch
     checks        what settings have in common, wherever they are checked
+    whole_files   files that are whole, or not there at all
     records       one way to go through records of tensors
     regimes       any order, T steps, equal chunks: their names and titles
     randomness    the streams of random numbers, in one table
@@ -17,7 +18,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     lattice       the table -> exact likelihoods, and scores of orderings
     bounds        scores of orderings -> ELBO, TUBE, CUBO, TVO, IS-VG-B; the table of estimators
     decisions     scores of orderings -> which of a few texts is likelier, if that can be said
-    rundir        a run's directory: file names, record, whole files only
+    rundir        a run's directory: file names, record, one configuration
     scores        what is known of each block: records, and their files
     metrics       sums over batches and processes (torchmetrics)
     cluster       processes, signals, SLURM

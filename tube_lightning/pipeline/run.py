@@ -26,14 +26,9 @@ from tube_lightning.pipeline.processes import (
 from tube_lightning.pipeline.publishing import publish
 from tube_lightning.protocol import Protocol
 from tube_lightning.report import Results, check_paper_table, write_report
-from tube_lightning.rundir import (
-    FIGURES_FOLDER,
-    SCORES_FOLDER,
-    UNFINISHED,
-    RunRecord,
-    claim_directory,
-)
+from tube_lightning.rundir import FIGURES_FOLDER, SCORES_FOLDER, RunRecord, claim_directory
 from tube_lightning.scores import ARM, ARM_FT, LAYOUT, ScoreFiles
+from tube_lightning.whole_files import UNFINISHED
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""

@@ -1,4 +1,4 @@
-"""Run directories: the names in them, their record, whole files, and one configuration each."""
+"""Run directories: the names in them, their record, and one configuration each."""
 
 from tube_lightning.rundir.claims import claim_directory, flat_settings, read_claim
 from tube_lightning.rundir.names import (
@@ -8,10 +8,8 @@ from tube_lightning.rundir.names import (
     MARKDOWN_FILE,
     RESULTS_FILE,
     SCORES_FOLDER,
-    UNFINISHED,
 )
 from tube_lightning.rundir.record import RunRecord
-from tube_lightning.rundir.whole_files import finished_file, write_text
 
 __all__ = [
     "FIGURES_FOLDER",
@@ -20,11 +18,8 @@ __all__ = [
     "MARKDOWN_FILE",
     "RESULTS_FILE",
     "SCORES_FOLDER",
-    "UNFINISHED",
     "RunRecord",
     "claim_directory",
-    "finished_file",
     "flat_settings",
     "read_claim",
-    "write_text",
 ]

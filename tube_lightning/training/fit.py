@@ -19,6 +19,7 @@ from tube_lightning.training.kept_models import KeepModels
 from tube_lightning.training.module import DenoiserTraining
 from tube_lightning.training.screen import TrainingBar, tell, tell_end
 from tube_lightning.training.stages import MAY_CHANGE, tell_extension
+from tube_lightning.whole_files import remove_unfinished
 
 
 def training_callbacks(
@@ -60,9 +61,10 @@ def train_to_end(
         tell(told)
     for logger in trainer.loggers:
         logger.log_hyperparams(dict(config))
+    last = directory / LAST_STATE_FILE
     if trainer.is_global_zero:
         note_start(directory)
-    last = directory / LAST_STATE_FILE
+        remove_unfinished(last)
     with disconnecting(), tells_lost_processes(lambda: _what_is_kept(last)):
         trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER
