@@ -37,9 +37,10 @@ def run_plainly(program, *options):
     )
 
 
-def finish_well(cluster, job, log):
+def finish_well(cluster, job, log, at_once=True):
     """Let a job that is queued again run to its end."""
-    cluster.start_now(job)
+    if at_once:
+        cluster.start_now(job)
     fields = cluster.finish(job, 600)
     assert fields["JobState"] == "COMPLETED", log.read_text()
     assert fields["Restarts"] == "1"
@@ -97,11 +98,14 @@ TWO_NODES = ["--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1", "--cpus-per-tas
 
 
 def lose_a_node(cluster, job, log):
-    """Kill the second node in the middle of a job; wait until the job is queued again."""
+    """Kill the second node in the middle of a job; wait until the job is queued again.
+
+    SLURM still has a word for the job's step there, and says it when the node is back: that is
+    what the two minutes are for that it holds the job.
+    """
     cluster.lose_node("n2")
     wait_for(lambda: cluster.job(job)["Restarts"] == "1", 300, "job queued again")
     cluster.start_node("n2")
-    wait_for(cluster.ready, 300, "end of the job on the node that was lost")
     lines = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, log.read_text()
     assert "Traceback" not in log.read_text()
@@ -119,7 +123,7 @@ def test_an_evaluation_that_loses_a_node_ends_in_the_results_of_a_single_process
     assert line.startswith("error: rank 1 is gone (not heard of for 60 s); ")
     assert line.endswith(" of 60 batches are on disk; the same command continues")
     before = parts(output)
-    finish_well(cluster, job, log)
+    finish_well(cluster, job, log, at_once=False)
 
     assert before.items() <= parts(output).items(), "a finished batch was scored again"
     run_plainly("evaluate.py", *options, f"output_dir={tmp_path / 'plain'}")
@@ -137,7 +141,7 @@ def test_a_training_that_loses_a_node_ends_in_the_same_weights(cluster, tmp_path
     assert line.startswith("error: another process is gone (")
     assert line.endswith(f"the newest state is in {output}/last.ckpt; the same command continues")
     assert not (output / "model").exists(), "the training was over before the node was"
-    finish_well(cluster, job, log)
+    finish_well(cluster, job, log, at_once=False)
     run_plainly("train.py", "trainer.devices=2", *TRAINING, f"output_dir={tmp_path / 'plain'}")
     assert_same_weights(output, tmp_path / "plain")
 
