@@ -16,8 +16,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many tests as cores run at once: o
 import pytest
 import torch
 
-import evaluate  # noqa: F401 (puts the estimators' settings into Hydra's store)
 import tube_lightning.bounds
+import tube_lightning.programs.evaluate  # puts the estimators' settings into Hydra's store
 
 if find_spec("triton") is None:  # as on macOS: nothing else imports the kernel
     collect_ignore = ["tube_lightning/networks/prefix_kernel.py"]

@@ -3,10 +3,11 @@
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "setpriv")
@@ -64,10 +65,22 @@ def wait_for(condition, seconds, what):
     return value
 
 
+def running():
+    """List the ids of all processes."""
+    return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
+
+
+def status(pid):
+    """Return what the kernel tells of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.replace("\t", "").split(":", 1) for line in lines)
+
+
 class Cluster:
     """Commands as a user gives them, in an environment that points to the cluster."""
 
     def __init__(self, folder):
+        self.nodes = {}  # the daemons, by name
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")} | {
             "PATH": f"{os.environ['PATH']}:{SBIN}",
             "SLURM_CONF": str(folder / "slurm.conf"),
@@ -86,6 +99,24 @@ class Cluster:
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
         return done.stdout
+
+    def lose_node(self, name):
+        """Kill the daemon of a node and all that it runs, as if its power were cut."""
+        tasks = [pid for pid in running() if self._runs_on(pid, name)]
+        parents = {int(status(pid)["PPid"]) for pid in tasks}
+        keepers = [pid for pid in parents if pid in running() and "stepd" in status(pid)["Name"]]
+        for pid in (self.nodes[name].pid, *keepers, *tasks):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _runs_on(self, pid, node):
+        """Tell whether a process is of a job of ours on a node."""
+        try:
+            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:  # over, or somebody else's
+            return False
+        ours = {"SLURMD_NODENAME": node, "SLURM_CONF": self.environment["SLURM_CONF"]}
+        return {f"{name}={value}".encode() for name, value in ours.items()} <= set(entries)
 
     def ready(self):
         """Tell whether both nodes wait for work."""
@@ -157,7 +188,7 @@ def daemon(folder, *command):
             env=os.environ | {"PATH": f"{os.environ['PATH']}:{SBIN}"},
         )
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         try:
@@ -178,8 +209,14 @@ def slurm_cluster(folder):
         stack.enter_context(daemon(folder, *munged))
         wait_for((folder / "munge.socket").exists, 20, "munged")
         stack.enter_context(daemon(folder, "slurmctld", "-D", "-c", "-f", configuration))
+
+        def start_node(name):
+            slurmd = daemon(folder, "slurmd", "-D", "-N", name, "-f", configuration)
+            cluster.nodes[name] = stack.enter_context(slurmd)
+
+        cluster.start_node = start_node
         for node in ("n1", "n2"):
-            stack.enter_context(daemon(folder, "slurmd", "-D", "-N", node, "-f", configuration))
+            start_node(node)
         wait_for(cluster.ready, 60, "nodes")
         try:
             yield cluster

@@ -159,7 +159,7 @@ def test_a_failed_save_leaves_the_old_files(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr("tube_lightning.checkpoints.published.save_file", fail)
+    monkeypatch.setattr("tube_lightning.checkpoints.published.save", fail)
     with pytest.raises(OSError, match="disk full"):
         save_checkpoint(tmp_path, random_network(BLOCK, 1))
     assert_same(read_checkpoint(tmp_path), random_network(BLOCK))

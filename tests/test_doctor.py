@@ -30,8 +30,8 @@ from tube_lightning.doctor.expected import (
     paper_protocol,
 )
 from tube_lightning.doctor.findings import Finding, NotMeasuredError, attempt, clean
+from tube_lightning.doctor.machine import advise
 from tube_lightning.doctor.parity import TOLERANCE, Parity, PathParity, RegimeParity
-from tube_lightning.doctor.quota import Quota, advise, read_memory, read_quota
 from tube_lightning.doctor.screen import show
 from tube_lightning.doctor.services import ask_hub, look_for_slurm, look_for_wandb
 from tube_lightning.doctor.speed import PUBLISHED, NetworkSpeed, linear_flop, middle_rows
@@ -239,74 +239,11 @@ def test_devices_that_are_there():
     assert choose_device(None).type in ("cpu", "cuda", "mps")
 
 
-def write(folder, files):
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
-V1 = "4:memory:/job\n3:cpu,cpuacct:/job/step\n0::/\n"
-
-
-@pytest.mark.parametrize(
-    ("membership", "files", "expected"),
-    [
-        ("0::/\n", {"cpu.max": "max 100000\n", "memory.max": "max\n"}, Quota(None, None)),
-        ("0::/\n", {"cpu.max": "150000 100000\n", "memory.max": "4096\n"}, Quota(1.5, 4096)),
-        (  # the narrowest of a group and those around it
-            "0::/a/b\n",
-            {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000", "a/b/memory.max": "7"},
-            Quota(2.0, 7),
-        ),
-        ("0::/gone/../outside\n", {"cpu.max": "50000 100000"}, Quota(0.5, None)),
-        (
-            V1,
-            {
-                "cpu,cpuacct/job/cpu.cfs_quota_us": "300000\n",
-                "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
-                "cpu,cpuacct/job/step/cpu.cfs_quota_us": "-1\n",
-                "cpu,cpuacct/job/step/cpu.cfs_period_us": "100000\n",
-                "memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "memory/job/memory.limit_in_bytes": "1024\n",
-            },
-            Quota(3.0, 1024),
-        ),
-        (  # the controllers of version 1 under names of their own
-            V1,
-            {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
-            Quota(None, None),
-        ),
-        ("", {}, Quota(None, None)),
-    ],
-)
-def test_quotas_of_control_groups(tmp_path, membership, files, expected):
-    write(tmp_path / "groups", files)
-    write(tmp_path, {"membership": membership})
-    assert read_quota(tmp_path / "groups", tmp_path / "membership") == expected
-
-
-def test_quotas_where_there_are_no_control_groups(tmp_path):
-    assert read_quota(tmp_path / "none", tmp_path / "nothing") == Quota(None, None)
-    assert read_memory(tmp_path / "nothing") == {}
-
-
-def test_a_limit_that_is_none_is_named(tmp_path):
-    write(tmp_path, {"membership": "0::/\n", "cpu.max": "lots 100000"})
-    with pytest.raises(ValueError, match=r"cpu.max: expected a limit, got 'lots 100000'"):
-        read_quota(tmp_path, tmp_path / "membership")
-
-
 def test_advice_is_for_machines_that_need_it():
     assert advise(2, 2.0, 2, 0.5) is None
     assert advise(1, 0.5, 4, None) is None
     assert advise(2, 1.5, 4, 0.0).endswith("set OMP_NUM_THREADS=1")
     assert advise(2, 2.0, 2, 1.6).startswith("load 1.6 on 2 CPUs: others are busy")
-
-
-def test_memory_is_read_in_bytes(tmp_path):
-    write(tmp_path, {"meminfo": "MemTotal:  100 kB\nMemAvailable:   40 kB\nHugePages_Total: 0\n"})
-    assert read_memory(tmp_path / "meminfo") == {"MemTotal": 102_400, "MemAvailable": 40_960}
 
 
 def test_a_hub_that_never_answers_takes_no_longer_than_it_may(silent_server, hub_at):

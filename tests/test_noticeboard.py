@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tube_lightning.cluster import LostProcessError
 from tube_lightning.evaluator.noticeboard import Notice, Noticeboard
 
 SECONDS = 20
@@ -145,6 +146,6 @@ def test_without_rank_0_nobody_waits_for_ever():
         first.kill()
         first.wait()
         begin = time.monotonic()
-        with pytest.raises(dist.DistError):
+        with pytest.raises(LostProcessError, match="in which ranks meet is gone"):
             leave(board)
         assert time.monotonic() - begin < SECONDS

@@ -2,8 +2,10 @@
 
 The stages, as the data flows; a module imports only from its own and those above it:
 
+    machine       CPUs, memory and threads that were granted to this process; before torch
     checks        what settings have in common, wherever they are checked
     usage         the command line: help, and mistyped keys
+    whole_files   files that are whole, or not there at all
     records       one way to go through records of tensors
     placement     which device tensors live on: float64 is not everywhere
     regimes       any order, T steps, equal chunks: their names and titles
@@ -19,7 +21,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     lattice       the table -> exact likelihoods, and scores of orderings
     bounds        scores of orderings -> ELBO, TUBE, CUBO, TVO, IS-VG-B; the table of estimators
     decisions     scores of orderings -> which of a few texts is likelier, if that can be said
-    rundir        a run's directory: file names, record, whole files only
+    rundir        a run's directory: file names, record, one configuration
     scores        what is known of each block: records, and their files
     metrics       sums over batches and processes (torchmetrics)
     cluster       processes, signals, SLURM
@@ -33,10 +35,13 @@ The stages, as the data flows; a module imports only from its own and those abov
     training      objectives, averages, resuming: train.py
     sampling      models -> sequences in files: sample.py
     doctor        this machine: versions, devices, parity with the CPU, speed
+    programs      the command tube-lightning, and the scripts of a clone
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tube_lightning.machine import wait_asleep
 
 if TYPE_CHECKING:
     from tube_lightning.checkpoints import load_arm as load_arm
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "conditional_table", "decide", "evaluate", "load_arm", "load_block_model"]
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "Choice": "tube_lightning.decisions",
     "conditional_table": "tube_lightning.scoring",
@@ -56,6 +63,9 @@ _HOMES = {
     "load_arm": "tube_lightning.checkpoints",
     "load_block_model": "tube_lightning.checkpoints",
 }
+
+
+wait_asleep()  # before any stage imports torch
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (the module's attributes)

@@ -1,7 +1,8 @@
 """On a cluster: who starts the processes, and what happens when the scheduler wants them back."""
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,13 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 INTERRUPTED = 128 + signal.SIGTERM  # what a shell and srun report for a program that SIGTERM ended
+RUN_OF_JOB = "TUBE_LIGHTNING_RUN_OF_JOB"
+"""The variable that names a file in which slurm/job.sh finds the directory of its run."""
+STARTED_FILE = ".started"
+
+
+class LostProcessError(ConnectionError):
+    """Another process of the run is gone."""
 
 
 def cluster_plugins() -> list[ClusterEnvironment]:
@@ -68,6 +76,44 @@ def disconnecting() -> Iterator[None]:
     finally:
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
+
+
+@contextmanager
+def tells_lost_processes(what_is_safe: Callable[[], str]) -> Iterator[None]:
+    """Say in a line that another process is gone, what is safe, and how to go on.
+
+    A process that ends closes its connections, and whoever talks to it knows at once. That of a
+    machine that vanishes is missed after the time that collectives wait: torch's half an hour.
+    """
+    try:
+        yield
+    except (LostProcessError, RuntimeError) as error:
+        if not (isinstance(error, LostProcessError) or _is_about_a_connection(error)):
+            raise
+        if told := os.environ.get(RUN_OF_JOB):
+            Path(f"{told}.lost").touch()  # srun would wait for a node that is gone
+        why = str(error) if isinstance(error, LostProcessError) else _told_by_torch(error)
+        raise LostProcessError(f"{why}; {what_is_safe()}; the same command continues") from error
+
+
+def _is_about_a_connection(error: RuntimeError) -> bool:
+    return "gloo" in str(error) or (dist.is_available() and isinstance(error, dist.DistError))
+
+
+def _told_by_torch(error: RuntimeError) -> str:
+    """Return the first sentence of an error, without the places in torch that it names."""
+    words = str(error).strip().split("\n")[0].rpartition("] ")[2].split(". ")[0]
+    return f"another process is gone ({words or type(error).__name__})"
+
+
+def note_start(directory: Path) -> None:
+    """Let slurm/job.sh know where this run lives and when it began. For rank 0.
+
+    Batches and states that are newer when it fails are progress: then the job is queued again.
+    """
+    if told := os.environ.get(RUN_OF_JOB):
+        (directory / STARTED_FILE).touch()
+        Path(told).write_text(f"{directory.absolute()}\n", encoding="utf-8")
 
 
 class StopOnSigterm(Checkpoint):

@@ -19,7 +19,7 @@ from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.records import map_tensors, named_tensors
-from tube_lightning.rundir import finished_file
+from tube_lightning.whole_files import finished_file
 
 ARM, ARM_FT = "arm", "arm_ft"
 """The autoregressive models: the baseline, and one fine-tuned on the block model's samples."""

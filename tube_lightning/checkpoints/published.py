@@ -1,20 +1,19 @@
 """The published layout of BD3-LM, MDLM and AR: ``config.json`` and ``model.safetensors``."""
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from tube_lightning.checkpoints.checkpoint import Checkpoint
 from tube_lightning.checkpoints.sources import CONFIG_FILE, Source
 from tube_lightning.networks import ROTARY_BASE, DiT, DiTConfig
+from tube_lightning.whole_files import finished_file, write_text
 
 WEIGHTS_FILE = "model.safetensors"
 MODEL_TYPES = ("bd3lm", "mdlm")
@@ -80,7 +79,6 @@ def save_checkpoint(folder: Source, network: DiT, dtype: torch.dtype = torch.flo
         )
     tensors = _collect_tensors(network, dtype)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     config = asdict(network.config) | _TRAINING_FIELDS
     config |= {"model_type": "bd3lm", "architectures": ["BD3LM"]}
     config |= {"dtype": str(dtype).removeprefix("torch.")}
@@ -88,9 +86,6 @@ def save_checkpoint(folder: Source, network: DiT, dtype: torch.dtype = torch.flo
     config |= {"var_min": network.config.cross_attn}
     if network.config.mask_id == network.config.vocab_size - 1:
         del config["mask_id"]  # the published files do not name the last token
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as unfinished:
-        files = [Path(unfinished, name) for name in (WEIGHTS_FILE, CONFIG_FILE)]
-        save_file(tensors, files[0], metadata={"format": "pt"})
-        files[1].write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-        for file in files:
-            os.replace(file, folder / file.name)
+    with finished_file(folder / WEIGHTS_FILE) as unfinished:
+        unfinished.write_bytes(save(tensors, metadata={"format": "pt"}))
+    write_text(folder / CONFIG_FILE, json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 from tube_lightning.compare.write import write_comparison
+from tube_lightning.machine import use_granted_threads
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and compare; 2 if it cannot be done."""
     options = _parser().parse_args(arguments)
+    use_granted_threads()
     try:
         write_comparison(options.runs, options.output, regime=options.regime)
     except (ValueError, OSError) as error:

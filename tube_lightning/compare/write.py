@@ -10,7 +10,7 @@ from tube_lightning.compare.forest import draw_forest
 from tube_lightning.compare.schema import RunComparison
 from tube_lightning.compare.tables import latex, markdown, show
 from tube_lightning.report import canvas, short_name
-from tube_lightning.rundir import write_text
+from tube_lightning.whole_files import write_text
 
 NAME = "comparison"
 """of all files, whatever their suffix"""

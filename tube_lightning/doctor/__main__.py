@@ -9,6 +9,7 @@ from rich.console import Console
 from tube_lightning.doctor.devices import choose_device
 from tube_lightning.doctor.diagnosis import diagnose
 from tube_lightning.doctor.screen import show
+from tube_lightning.machine import use_granted_threads
 
 _WIDTH = 100
 
@@ -16,6 +17,7 @@ _WIDTH = 100
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and look: 1 if the device is wrong, 2 if there is no such device."""
     options = _parser().parse_args(arguments)
+    use_granted_threads()
     try:
         device = choose_device(options.device)
     except ValueError as error:

@@ -10,8 +10,8 @@ import torch
 from tube_lightning.doctor.devices import Accelerator, list_accelerators
 from tube_lightning.doctor.expected import Expectation, expect
 from tube_lightning.doctor.findings import Finding, NotMeasuredError, attempt, clean
+from tube_lightning.doctor.machine import Machine, look_at_machine
 from tube_lightning.doctor.parity import Parity, compare_with_cpu
-from tube_lightning.doctor.quota import Machine, look_at_machine
 from tube_lightning.doctor.rates import MatmulRate, measure_rates
 from tube_lightning.doctor.services import (
     Hub,

@@ -12,8 +12,8 @@ from tube_lightning.doctor.devices import Accelerator
 from tube_lightning.doctor.diagnosis import Diagnosis
 from tube_lightning.doctor.expected import Expectation
 from tube_lightning.doctor.findings import Finding, Status, clean
+from tube_lightning.doctor.machine import Machine
 from tube_lightning.doctor.parity import TOLERANCE, Parity
-from tube_lightning.doctor.quota import Machine
 from tube_lightning.doctor.rates import MatmulRate
 from tube_lightning.doctor.services import Hub, Slurm, WandbAccount
 from tube_lightning.doctor.speed import NetworkSpeed

@@ -18,6 +18,9 @@ import torch.distributed as dist
 from jaxtyping import Float64
 from torch import Tensor
 
+from tube_lightning.cluster import LostProcessError
+from tube_lightning.evaluator.heartbeats import STORE_GONE, Heartbeats
+
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy
 
@@ -78,6 +81,7 @@ class Noticeboard:
         self._stop_key, self._gone_key = f"{name}/stop", f"{name}/gone"
         self._pinned = [_NOTHING_YET.encode()] * world_size
         self._wants_stop = self._told_stop = self._closed = False
+        self._heartbeats: Heartbeats | None = None
 
     @staticmethod
     def open(strategy: "Strategy") -> "Noticeboard":
@@ -89,7 +93,27 @@ class Noticeboard:
         name, rank = f"noticeboard_{uuid4()}", dist.get_rank()
         if rank == 0:  # a notice of everybody is there before anybody can look
             Noticeboard(store, rank, world_size, name=name)._pin_all()
-        return Noticeboard(store, rank, world_size, name=strategy.broadcast(name))
+            Heartbeats(store, rank, world_size, name).register()
+        name = strategy.broadcast(name)
+        board = Noticeboard(store, rank, world_size, name=name)
+        board.listen(Heartbeats(store, rank, world_size, name))
+        return board
+
+    def listen(self, heartbeats: Heartbeats) -> None:
+        """Miss the ranks that are gone from now on: ``must_stop`` raises where one is."""
+        self._heartbeats = heartbeats
+        heartbeats.start()
+
+    def _miss_nobody(self) -> None:
+        stopping = self._told_stop or self._wants_stop
+        if self._heartbeats is not None and (lost := self._heartbeats.find_lost(stopping)):
+            raise LostProcessError(lost)
+
+    def _ask(self, method: str, *arguments: Any) -> Any:  # noqa: ANN401 (the store's)
+        try:
+            return getattr(self._store, method)(*arguments)
+        except RuntimeError as error:
+            raise LostProcessError(f"{STORE_GONE} ({type(error).__name__})") from error
 
     def _pin_all(self) -> None:
         self._store.multi_set(self._keys, self._pinned)
@@ -100,12 +124,12 @@ class Noticeboard:
             return
         self._pinned[self.rank] = notice.encode()
         if self._store is not None:
-            self._store.set(self._keys[self.rank], self._pinned[self.rank])
+            self._ask("set", self._keys[self.rank], self._pinned[self.rank])
 
     def notices(self) -> list[Notice]:
         """Read what all ranks have pinned up last; after the end, what they had."""
         if self._store is not None and not self._closed:
-            self._pinned = self._store.multi_get(self._keys)
+            self._pinned = self._ask("multi_get", self._keys)
         return [Notice.decode(data) for data in self._pinned]
 
     def ask_to_stop(self) -> None:
@@ -113,13 +137,17 @@ class Noticeboard:
         self._wants_stop = True
 
     def must_stop(self) -> bool:
-        """Tell whether any rank was asked to stop, and let the others know."""
+        """Tell whether any rank was asked to stop, and let the others know.
+
+        Raises if a rank is gone, which is known ``LOST_SECONDS`` after its last sign of life.
+        """
         if self._store is None or self._closed:
             return self._wants_stop
+        self._miss_nobody()
         if self._wants_stop and not self._told_stop:
-            self._store.set(self._stop_key, "1")
+            self._ask("set", self._stop_key, "1")
             self._told_stop = True
-        return self._told_stop or bool(self._store.check([self._stop_key]))
+        return self._told_stop or bool(self._ask("check", [self._stop_key]))
 
     def wait_for_all_to_leave(self) -> Iterator[None]:
         """Wait until no rank's notice says that it is scoring; yield whenever one has changed.
@@ -148,16 +176,23 @@ class Noticeboard:
             self.must_stop()
             time.sleep(_POLL_SECONDS)
 
+    def stop_listening(self) -> None:
+        """Miss nobody any more."""
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+
     def _close(self) -> None:
         self._closed = True
+        self.stop_listening()
         if self._store is None:
             return
         if self.rank > 0:
-            self._store.add(self._gone_key, 1)
+            self._ask("add", self._gone_key, 1)
             return
         deadline = time.monotonic() + GOODBYE_SECONDS
         while (
-            self._store.add(self._gone_key, 0) < len(self._keys) - 1 and time.monotonic() < deadline
+            self._ask("add", self._gone_key, 0) < len(self._keys) - 1
+            and time.monotonic() < deadline
         ):
             time.sleep(_POLL_SECONDS / 10)
 

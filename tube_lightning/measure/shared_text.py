@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.rundir import SHARED_TEXT_FILE, finished_file
+from tube_lightning.rundir import SHARED_TEXT_FILE
 from tube_lightning.scores import ARM, NOWHERE, BlockScores
+from tube_lightning.whole_files import finished_file
 
 _METADATA_KEY = b"tube_lightning"
 

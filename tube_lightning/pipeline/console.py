@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from hydra.errors import InstantiationException
 
+from tube_lightning.cluster import LostProcessError
+
 _LEVELS = {
     "lightning.pytorch": logging.WARNING,
     "lightning.fabric": logging.WARNING,
@@ -25,7 +27,8 @@ def errors_in_a_line() -> Iterator[None]:
         error = raised.__cause__ if isinstance(raised, InstantiationException) else raised
         if os.environ.get("HYDRA_FULL_ERROR") or not isinstance(error, ValueError | OSError):
             raise
-        print(f"error: {error}\n(HYDRA_FULL_ERROR=1 shows where)", file=sys.stderr)
+        where = "" if isinstance(error, LostProcessError) else "\n(HYDRA_FULL_ERROR=1 shows where)"
+        print(f"error: {error}{where}", file=sys.stderr)
         raise SystemExit(1) from None
 
 

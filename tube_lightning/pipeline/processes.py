@@ -9,7 +9,7 @@ from types import FrameType
 import lightning
 from rich.console import Console
 
-from tube_lightning.cluster import INTERRUPTED
+from tube_lightning.cluster import INTERRUPTED, tells_lost_processes
 from tube_lightning.evaluator import EvaluationData
 
 
@@ -61,15 +61,18 @@ def ends_together(trainer: lightning.Trainer) -> Iterator[None]:
 
 @contextmanager
 def says_how_to_continue(data: EvaluationData, trainer: lightning.Trainer) -> Iterator[None]:
-    """Say what is kept, when a run is stopped by SIGTERM or from the keyboard."""
+    """Say what is kept, when a run is stopped by a signal, or because a process is gone."""
+
+    def what_is_kept() -> str:
+        done = data.num_batches - len(data.remaining())
+        return f"{done} of {data.num_batches} batches are on disk"
+
     try:
-        yield
+        with tells_lost_processes(what_is_kept):
+            yield
     except SystemExit:
         if trainer.is_global_zero:
-            done = data.num_batches - len(data.remaining())
             Console(stderr=True).print(
-                f"Stopped: {done} of {data.num_batches} batches are on disk; the same command "
-                "continues.",
-                soft_wrap=True,
+                f"Stopped: {what_is_kept()}; the same command continues.", soft_wrap=True
             )
         raise

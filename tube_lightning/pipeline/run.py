@@ -21,7 +21,7 @@ from tube_lightning.checkpoints import (
     suggest_arms,
 )
 from tube_lightning.checks import check_whole_number
-from tube_lightning.cluster import disconnecting
+from tube_lightning.cluster import disconnecting, note_start
 from tube_lightning.data import AtMost, Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
 from tube_lightning.networks import AutoregressiveModel, BlockModel, goes_first, size_of_blocks
@@ -37,14 +37,9 @@ from tube_lightning.pipeline.processes import (
 from tube_lightning.pipeline.publishing import publish
 from tube_lightning.protocol import Protocol
 from tube_lightning.report import Results, check_paper_table, write_report
-from tube_lightning.rundir import (
-    FIGURES_FOLDER,
-    SCORES_FOLDER,
-    UNFINISHED,
-    RunRecord,
-    recorded_budgets,
-)
+from tube_lightning.rundir import FIGURES_FOLDER, SCORES_FOLDER, RunRecord, recorded_budgets
 from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
+from tube_lightning.whole_files import UNFINISHED
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
@@ -192,6 +187,7 @@ def score_and_report(
     claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)
+        note_start(directory)
         RunRecord(
             config=dict(settings),
             data=_describe_text(text, order),
@@ -209,7 +205,10 @@ def score_and_report(
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(settings))
         with disconnecting(), ends_together(trainer), says_how_to_continue(data, trainer):
-            trainer.test(module, datamodule=data, verbose=False)
+            try:
+                trainer.test(module, datamodule=data, verbose=False)
+            finally:
+                module.board.stop_listening()
     if not trainer.is_global_zero:
         return None
     if other is not None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tube_lightning.bounds import EstimatorSettings, list_settings
+from tube_lightning.machine import use_granted_threads
 from tube_lightning.report.write import write_report
 from tube_lightning.rundir import RunRecord
 
@@ -12,6 +13,7 @@ from tube_lightning.rundir import RunRecord
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and write the report; 2 if it cannot be done."""
     options = _parser().parse_args(arguments)
+    use_granted_threads()
     given = {name: getattr(options, name) for name, _ in list_settings()}
     try:
         before = RunRecord.read(options.directory).estimators

@@ -13,14 +13,8 @@ from tube_lightning.report.per_byte import compare_per_byte
 from tube_lightning.report.render import latex, markdown, short_name, show_results, write_figures
 from tube_lightning.report.results import conclude
 from tube_lightning.report.schema import Results
-from tube_lightning.rundir import (
-    FIGURES_FOLDER,
-    LATEX_FILE,
-    MARKDOWN_FILE,
-    RESULTS_FILE,
-    RunRecord,
-    write_text,
-)
+from tube_lightning.rundir import FIGURES_FOLDER, LATEX_FILE, MARKDOWN_FILE, RESULTS_FILE, RunRecord
+from tube_lightning.whole_files import write_text
 
 
 def write_report(

@@ -1,4 +1,4 @@
-"""Run directories: the names in them, their record, whole files, and one configuration each."""
+"""Run directories: the names in them, their record, and one configuration each."""
 
 from tube_lightning.rundir.claims import claim_directory, flat_settings, read_claim
 from tube_lightning.rundir.names import (
@@ -9,10 +9,8 @@ from tube_lightning.rundir.names import (
     RESULTS_FILE,
     SCORES_FOLDER,
     SHARED_TEXT_FILE,
-    UNFINISHED,
 )
 from tube_lightning.rundir.record import RunRecord, record_budget, recorded_budgets
-from tube_lightning.rundir.whole_files import finished_file, write_text
 
 __all__ = [
     "FIGURES_FOLDER",
@@ -22,13 +20,10 @@ __all__ = [
     "RESULTS_FILE",
     "SCORES_FOLDER",
     "SHARED_TEXT_FILE",
-    "UNFINISHED",
     "RunRecord",
     "claim_directory",
-    "finished_file",
     "flat_settings",
     "read_claim",
     "record_budget",
     "recorded_budgets",
-    "write_text",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tube_lightning.rundir.names import CLAIM_FILE, RUN_FILE
-from tube_lightning.rundir.whole_files import write_text
+from tube_lightning.whole_files import write_text
 
 _SUBJECTS = {
     "arm": "ARM",

@@ -10,7 +10,7 @@ from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.checks import check_whole_number
 from tube_lightning.protocol import Protocol
 from tube_lightning.rundir.names import RUN_FILE
-from tube_lightning.rundir.whole_files import write_text
+from tube_lightning.whole_files import write_text
 
 
 @dataclass(frozen=True)

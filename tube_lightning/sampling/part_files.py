@@ -1,16 +1,16 @@
 """Samples on disk: one part file for each finished batch, merged into one file at the end."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tube_lightning.rundir import UNFINISHED, claim_directory
+from tube_lightning.rundir import claim_directory
+from tube_lightning.whole_files import finished_file, remove_unfinished
 
 METADATA_KEY = "tube_lightning"
 """Where a parquet file of samples keeps their settings, as JSON."""
@@ -35,7 +35,8 @@ class PartFiles:
     def append(self, sequences: list[int], tokens: list[list[int]], texts: list[str]) -> None:
         """Write the next finished batch."""
         table = pa.table([sequences, tokens, texts], schema=self._schema)
-        self._finish(self._part(self.num_parts), lambda path: pq.write_table(table, path))
+        with finished_file(self._part(self.num_parts)) as unfinished:
+            pq.write_table(table, unfinished)
         self.num_parts += 1
 
     def first_text(self) -> str:
@@ -44,9 +45,9 @@ class PartFiles:
 
     def merge(self, output: Path) -> None:
         """Write all parts to one file, of the kind that its suffix says, and remove them."""
-        self._finish(
-            output, lambda path: WRITERS[output.suffix](path, self._schema, self._tables())
-        )
+        remove_unfinished(output)
+        with finished_file(output) as unfinished:
+            WRITERS[output.suffix](unfinished, self._schema, self._tables())
         shutil.rmtree(self.folder)
 
     def _tables(self) -> Iterator[pa.Table]:
@@ -55,11 +56,6 @@ class PartFiles:
 
     def _part(self, number: int) -> Path:
         return self.folder / f"{number:06}.parquet"
-
-    def _finish(self, path: Path, write: Callable[[Path], None]) -> None:
-        unfinished = self.folder / f"{path.name}{UNFINISHED}"
-        write(unfinished)
-        os.replace(unfinished, path)
 
 
 def _write_parquet(path: Path, schema: pa.Schema, tables: Iterator[pa.Table]) -> None:

@@ -12,6 +12,7 @@ from tube_lightning.training.schedules import (
     linear_after_warmup,
 )
 from tube_lightning.training.stages import settle
+from tube_lightning.training.whole_states import training_plugins
 
 __all__ = [
     "Cost",
@@ -29,4 +30,5 @@ __all__ = [
     "settle",
     "train_to_end",
     "training_callbacks",
+    "training_plugins",
 ]

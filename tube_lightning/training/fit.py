@@ -8,12 +8,18 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 
 from tube_lightning.checkpoints import LAST_STATE_FILE, MODEL_FOLDER, save_checkpoint
-from tube_lightning.cluster import StopOnSigterm, disconnecting
+from tube_lightning.cluster import (
+    StopOnSigterm,
+    disconnecting,
+    note_start,
+    tells_lost_processes,
+)
 from tube_lightning.rundir import claim_directory, read_claim
 from tube_lightning.training.kept_models import KeepModels
 from tube_lightning.training.module import DenoiserTraining
 from tube_lightning.training.screen import TrainingBar, tell, tell_end
 from tube_lightning.training.stages import MAY_CHANGE, tell_extension
+from tube_lightning.whole_files import remove_unfinished
 
 
 def training_callbacks(
@@ -56,10 +62,17 @@ def train_to_end(
     for logger in trainer.loggers:
         logger.log_hyperparams(dict(config))
     last = directory / LAST_STATE_FILE
-    with disconnecting():
+    if trainer.is_global_zero:
+        note_start(directory)
+        remove_unfinished(last)
+    with disconnecting(), tells_lost_processes(lambda: _what_is_kept(last)):
         trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER
     if trainer.is_global_zero and not trainer.interrupted:
         save_checkpoint(folder, module.network)
         tell_end(folder, is_arm=module.network.config.causal)
     return folder
+
+
+def _what_is_kept(last: Path) -> str:
+    return f"the newest state is in {last}" if last.exists() else "no state was saved yet"

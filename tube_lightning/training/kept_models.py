@@ -12,9 +12,10 @@ from torch import Tensor
 
 from tube_lightning.checkpoints import save_checkpoint
 from tube_lightning.networks import DiT
-from tube_lightning.rundir import KEPT_MODELS_FOLDER, write_text
+from tube_lightning.rundir import KEPT_MODELS_FOLDER
 from tube_lightning.training.averaging import AverageWeights
 from tube_lightning.training.module import DenoiserTraining
+from tube_lightning.whole_files import write_text
 
 
 class KeepModels(Checkpoint):

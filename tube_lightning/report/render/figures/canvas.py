@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from tube_lightning.report.wording import ppl_text
-from tube_lightning.rundir import finished_file
+from tube_lightning.whole_files import finished_file
 
 # Okabe and Ito's colours
 LOWER, UPPER, EXACT_COLOUR, SPLIT = "#0072B2", "#D55E00", "#009E73", "#CC79A7"

@@ -1,19 +1,17 @@
-"""How much of the machine this process may use: control groups, affinity, threads."""
+"""How much of the machine this process may use: control groups, affinity, memory. No torch here."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-import torch
 
 N = TypeVar("N", int, float)
 
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/meminfo")
-_HAS_LOAD = hasattr(os, "getloadavg")
+CPUS = Path("/sys/devices/system/cpu")
 _NO_MEMORY_LIMIT = 1 << 60
 """Version 1 writes a number of this order where there is no limit."""
 
@@ -26,62 +24,18 @@ class Quota:
     memory_bytes: int | None
 
 
-@dataclass(frozen=True)
-class Machine:
-    """CPUs and memory that are ours, and the threads that torch runs."""
-
-    cpus: int
-    """of the machine"""
-    affinity: int | None
-    quota: float | None
-    usable_cpus: float
-    """the least of the three"""
-    torch_threads: int
-    memory_bytes: int | None
-    """of the machine, or the limit of the control group"""
-    available_bytes: int | None
-    load: float | None
-    """processes that wanted to run, over the last minute, before the doctor did"""
-    advice: str | None
+def usable_cpus() -> set[int] | None:
+    """Return the CPUs that this process may run on; None where there is no affinity (macOS)."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
-def look_at_machine() -> Machine:
-    """Count what may be used."""
-    quota = read_quota()
-    memory = read_memory()
-    cpus = os.cpu_count() or 1
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    usable = float(min(n for n in (cpus, affinity, quota.cpus) if n is not None))
-    threads, load = torch.get_num_threads(), os.getloadavg()[0] if _HAS_LOAD else None
-    return Machine(
-        cpus,
-        affinity,
-        quota.cpus,
-        usable,
-        threads,
-        memory_bytes=_least(memory.get("MemTotal"), quota.memory_bytes),
-        available_bytes=_least(memory.get("MemAvailable"), quota.memory_bytes),
-        load=load,
-        advice=advise(threads, usable, cpus, load),
-    )
-
-
-def advise(threads: int, usable: float, cpus: int, load: float | None) -> str | None:
-    """Say what makes a CPU slower than it need be: threads that wait, other processes.
-
-    >>> advise(8, 2.0, 16, 0.1)
-    '8 threads on 2 CPUs wait for each other: set OMP_NUM_THREADS=2'
-    """
-    whole = max(1, int(usable))
-    if threads > whole:
-        return (
-            f"{threads} threads on {usable:g} CPUs wait for each other: set OMP_NUM_THREADS={whole}"
-        )
-    if load is not None and load > cpus / 2:
-        return (
-            f"load {load:.1f} on {cpus} CPUs: others are busy, speeds below are less than it can do"
-        )
-    return None
+def count_cores(cpus: Iterable[int], folder: Path = CPUS) -> int:
+    """Count cores: CPUs that share one (hyper-threads) are no more than it is."""
+    cores = set()
+    for cpu in cpus:
+        siblings = folder / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        cores.add(siblings.read_text().strip() if siblings.is_file() else str(cpu))
+    return len(cores)
 
 
 def read_memory(file: Path = MEMORY) -> dict[str, int]:
@@ -102,7 +56,7 @@ def read_quota(groups: Path = GROUPS, membership: Path = MEMBERSHIP) -> Quota:
         if "memory" in controllers:
             memory.append(_read(folder / "memory.max", _memory))
             memory.append(_read(folder / "memory.limit_in_bytes", _memory))
-    return Quota(_least(*cpus), _least(*memory))
+    return Quota(least(*cpus), least(*memory))
 
 
 def _own_groups(groups: Path, membership: Path) -> Iterator[tuple[set[str], Path]]:
@@ -145,6 +99,7 @@ def _memory(text: str) -> int | None:
     return None if limit is None or limit >= _NO_MEMORY_LIMIT else limit
 
 
-def _least(*limits: N | None) -> N | None:
+def least(*limits: N | None) -> N | None:
+    """Return the smallest of the limits that there are."""
     known = [limit for limit in limits if limit is not None]
     return min(known) if known else None
