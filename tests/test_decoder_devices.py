@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-
-from tests.decoders import FIXTURES, GOLDEN, random_ids, save_layout
-from tests.pretend_device import (
+from pretend_device import (
     PRETEND,
     both_kinds,  # noqa: F401 (a fixture)
     same_arithmetic,  # noqa: F401
 )
+
+from tests.decoders import FIXTURES, GOLDEN, random_ids, save_layout
 from tube_lightning.checkpoints import load_block_model
 from tube_lightning.evaluator import Plan, score_batch
 from tube_lightning.evaluator.batches import sequence_roles

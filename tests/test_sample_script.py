@@ -138,7 +138,7 @@ def test_help_lists_the_options(tmp_path):
     ):
         assert f"  {name}=" in out
     assert "python sample.py" in out
-    assert "checkpoint: demo:bd3lm_l4\n" in out  # the default
+    assert "\ncheckpoint: demo:bd3lm_l4 # a folder," in out  # the default
 
 
 def test_an_unknown_option_is_refused(tmp_path):
