@@ -58,7 +58,9 @@ def plan_kernel(rows: NoisyRows, clean_length: int) -> Attend:
                 f"rows.sequence: expected {len(clean_keys)} sequences, got number "
                 f"{rows.runs[-1].sequence}"
             )
-        differentiated = torch.is_grad_enabled() and queries.requires_grad
+        differentiated = torch.is_grad_enabled() and any(
+            t.requires_grad for t in (*own, clean_keys, clean_values)
+        )
         if (
             differentiated
             or queries.device in _given_up
