@@ -23,9 +23,11 @@ LEAST_TOKENS = 256
 USABLE = 0.85
 """Of the memory: the rest is the driver's, the libraries', and lost between pieces."""
 BYTES_AN_ENTRY = 20
-"""Of the table of a batch: float64 twice, and which positions are revealed and needed."""
+"""Of the table of a batch while a network fills it: float64 twice, and which positions are revealed
+and needed. Sums over all orders take up to five times as much, when the network's own is free."""
 HEAD_BYTES = 2 * 4 * 2**26
 """Of the logits that an accelerator's head holds at once, and of their log-softmax."""
+_RAN_OUT = ("out of memory", "status_alloc_failed")
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Footprint:
     kept: int
     """of a clean token: keys and values of all layers"""
     passing: int
-    """of a token on its way: its stream twice, the normed one, and the MLP's four times wider layer
-    before and after the GELU. Attention's own is not counted."""
+    """of a token on its way: its stream twice, what it attended to, the normed one, and the MLP's
+    four times wider layer before and after the GELU. Attention's own is not counted."""
 
     def peak(
         self,
@@ -94,7 +96,7 @@ def network_footprint(
     if weights is None:
         weights = num_layers * 12 * dim**2 * width + 2 * vocab_size * dim * 4
     kept = num_layers * 2 * dim * width
-    passing = dim * (2 * 4 + 9 * width)
+    passing = dim * (2 * 4 + 10 * width)
     return Footprint(weights, kept, passing)
 
 
@@ -206,9 +208,17 @@ def _fits(run: Callable[[slice], None], some: slice) -> bool:
     """Run, or tell that memory ran out: all that was made on the way is free again then."""
     try:
         run(some)
-    except torch.OutOfMemoryError:
-        return False
+    except RuntimeError as error:
+        if _ran_out(error):
+            return False
+        raise
     return True
+
+
+def _ran_out(error: RuntimeError) -> bool:
+    """Tell whether a device is out of memory: Apple's, and cuBLAS, say so in words alone."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in _RAN_OUT)
 
 
 def _give_back_cache(device: torch.device) -> None:
