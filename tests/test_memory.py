@@ -285,6 +285,9 @@ def test_records_of_budgets(tmp_path, no_figures):
     for kind, tokens in (("cuda", 512), ("cuda", 512), ("cuda", 256), ("cpu", 64)):
         record_budget(tmp_path, kind, tokens)
     assert recorded_budgets(tmp_path) == {"cpu": [1024, 64], "cuda": [512, 256]}
+    for tokens in (512, 128, 256):  # ranks run out of memory one by one
+        record_budget(tmp_path, "cuda", tokens, shrunk=True)
+    assert recorded_budgets(tmp_path)["cuda"] == [512, 256, 128]
     path = tmp_path / "run.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, "token_budgets": {"cuda": [0]}}))

@@ -24,7 +24,7 @@ USABLE = 0.85
 """Of the memory: the rest is the driver's, the libraries', and lost between pieces."""
 BYTES_AN_ENTRY = 20
 """Of the table of a batch while a network fills it: float64 twice, and which positions are revealed
-and needed. Sums over all orders take up to five times as much, when the network's own is free."""
+and needed. Sums over all orders hold more copies of it, when what the network held is free."""
 HEAD_BYTES = 2 * 4 * 2**26
 """Of the logits that an accelerator's head holds at once, and of their log-softmax."""
 _RAN_OUT = ("out of memory", "status_alloc_failed")

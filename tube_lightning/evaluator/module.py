@@ -100,7 +100,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
             self.budget,
         )
         if self.budget is not None and self.budget.tokens != before and self.directory is not None:
-            record_budget(self.directory, self.device.type, self.budget.tokens)
+            record_budget(self.directory, self.device.type, self.budget.tokens, shrunk=True)
         scores = replace(scores, texts=batch.texts)
         self.files.write(batch.number, scores)
         self.count(scores)
