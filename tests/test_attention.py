@@ -176,3 +176,9 @@ def test_what_has_no_kernel_takes_matmuls_without_a_word():
         asks = [*own, keys, values][number].requires_grad_()
         plan_kernel(case.rows(), 9)(own, keys, values).sum().backward()
         assert asks.grad is not None
+    own, keys, values = case.inputs()
+    own = own._replace(values=own.values.half())
+    with torch.autocast("cpu", dtype=torch.float16):
+        attended = plan_kernel(case.rows(), 9)(own, keys, values.half())
+    expected = attend_plainly(case, own, keys, values.half())
+    torch.testing.assert_close(attended.double(), expected, atol=1e-2, rtol=0)
