@@ -2,6 +2,7 @@
 
 python -m benchmarks.scoring                   # all of it: about eight minutes on two cores
 python -m benchmarks.scoring --models small    # under two minutes
+python -m benchmarks.scoring --family sdar     # a diffusion decoder: benchmarks/decoders.py
 
 Naive: every ordering, every step of every regime, one two-stream forward with the full head. A
 few such calls are timed (best batch size of those tried) and multiplied by their number. Ours: the
@@ -14,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from benchmarks import decoders
 from benchmarks.naive import two_stream_log_probs
+from benchmarks.timing import seconds
 from tube_lightning.memory import CPU_TOKENS
 from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig, linear
 from tube_lightning.orderings import RevealedSets, distinct_sets, reveal_steps, reveal_times
@@ -131,16 +134,6 @@ def run_naive(setup: Setup, state: dict[str, Tensor], tokens: Tensor, masked: Te
             block_size=setup.block_size,
             n_heads=setup.network.config.n_heads,
         )
-
-
-def seconds(call: Callable[[], Any], repeats: int) -> list[float]:
-    """Time a call several times."""
-    taken = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return taken
 
 
 def naive_seconds_a_call(setup: Setup, state: dict[str, Tensor], repeats: int) -> float:
@@ -299,12 +292,20 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256, help="tokens in the text (256)")
     parser.add_argument("--repeats", type=int, default=3, help="timings of each call (3)")
     parser.add_argument("--probe", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--family", choices=decoders.FAMILIES, help="a diffusion decoder instead")
+    parser.add_argument("--cpu-time", action="store_true", help="of it, by the process's CPU clock")
     options = parser.parse_args()
     if options.probe:
         probe(*options.probe)
         return
     console = Console(width=130)
     console.print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, fp32")
+    if options.family:
+        clock = time.process_time if options.cpu_time else time.perf_counter
+        length = min(options.length, 128)
+        met = decoders.run(console, options.family, length, options.repeats, clock)
+        console.print("targets met" if met else "targets NOT met")
+        sys.exit(0 if met else 1)
     rows = []
     for name in options.models:
         for block_size in options.block_sizes:

@@ -59,7 +59,13 @@ BYTES = ("network=bytes", "data.tokenizer=byte", "trainer.devices=1", "trainer.a
 ADAMW = ("optimizer=adamw", "optimizer.learning_rate=2e-3")
 MUON = ("optimizer=muon", "optimizer.learning_rate=1e-2")
 CLIPPED = ("noise=time", "noise.min_time=0.3")
-FROM_ARM = ("objective=bd3lm", "objective.adaln=false", "schedule=linear", "module.ema_decay=0.998")
+FROM_ARM = (
+    "objective=bd3lm",
+    "objective.adaln=false",
+    "schedule=linear",
+    "schedule.warmup_steps=50",
+    "module.ema_decay=0.998",
+)
 QUICK = ("optimizer.momentum=0.9", "schedule.warmup_steps=0", "module.ema_decay=0.9")
 EARLY_ARM = (
     "objective=arm",
@@ -67,6 +73,7 @@ EARLY_ARM = (
     "batch_size=4",
     "schedule=constant",
     "schedule.warmup_steps=50",
+    "module.ema_decay=0.9999",
 )
 EARLY_ARM_STEPS = 1500
 CALIBRATION = (20, 60)
@@ -184,7 +191,7 @@ def flops_a_step(overrides: Iterable[str]) -> float:
     """Count the operations of one step: forward, backward, optimizer."""
     with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         config = hydra.compose("train", [*overrides, "output_dir=nowhere", "init_from=null"])
-    module = instantiate(config.module)
+    module = instantiate(config.module, ema_decay=0.0)  # whatever it is, the step is the same
     optimizer = module.optimizer(module.network)
     tokens = torch.zeros(config.batch_size, config.network.length, dtype=torch.int64)
     counter = FlopCounterMode(display=False, custom_mapping=_cpu_operators())

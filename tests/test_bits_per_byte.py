@@ -175,8 +175,7 @@ def test_files_of_an_older_layout_are_not_continued(monkeypatch, capsys, folder,
     finally:
         claim.write_text(before)
     told = capsys.readouterr().err
-    assert "belongs to a run with other settings; choose another" in told
-    assert "layout_of_scores: there 2, now 4" in told
+    assert "with another layout_of_scores (layout_of_scores: there 2, now 4); choose" in told
 
 
 # ---- notebooks

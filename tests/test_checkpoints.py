@@ -14,6 +14,7 @@ from tube_lightning.checkpoints import (
     load_arm,
     load_block_model,
     read_checkpoint,
+    read_sizes,
     save_checkpoint,
 )
 from tube_lightning.networks import check_vocabularies
@@ -525,10 +526,48 @@ def test_other_sizes_than_the_checkpoints_own(source):
     refuses(match, load_block_model, FIXTURES / "mdlm", block_size=4)
 
 
+def test_an_arm_is_known_before_its_weights_are_read():
+    match = r"got an autoregressive one: give it as arm\.checkpoint .* model as model\.check"
+    refuses(match, read_sizes, FIXTURES / "ar")
+
+
+def test_a_causal_model_of_transformers_is_no_block_model(tmp_path):
+    kind = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(kind))
+    match = r"autoregressive one of transformers \(LlamaForCausalLM\): give it as arm\.checkpoint"
+    for ask in (read_sizes, load_block_model):
+        refuses(match, ask, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (
+            ["step_1/config.json", "step_2/config.json"],
+            "give the folder of .*step_2",
+        ),
+        (["a.ckpt", "b.ckpt"], r"give the training checkpoint itself: .*b\.ckpt"),
+        (["model.safetensors"], r"copy the config\.json that belongs to them"),
+        ([f"{number}.txt" for number in range(9)], r"found 0\.txt, .*, 4\.txt and 4 more$"),
+    ],
+)
+def test_a_folder_without_a_model_says_what_to_give(tmp_path, names, advice):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(FileNotFoundError, match=advice):
+        load_block_model(tmp_path)
+
+
+def test_the_directory_of_an_evaluation_is_no_model(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"layout_of_scores": 4}))
+    refuses("got the directory of an evaluation", load_block_model, tmp_path)
+
+
 def test_the_wrong_kind_of_model():
-    match = "ar: expected a diffusion model, got an autoregressive one: use load_arm"
+    match = r"ar: expected a diffusion model, got an autoregressive one: give it as arm\.checkpoint"
     refuses(match, load_block_model, FIXTURES / "ar")
-    match = "got a diffusion model with blocks of 4: use load_block_model"
+    match = r"got a diffusion model with blocks of 4: give it as model\.checkpoint"
     refuses(match, load_arm, BLOCK4)
     refuses(match, load_arm, BLOCK4 / "last.ckpt")
 

@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from tube_lightning.sampling import write_samples
+from tube_lightning.training import settle
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 GROUPS = {
@@ -51,6 +52,8 @@ def test_no_choice_is_left_out():
 @pytest.mark.parametrize("objective", options("objective"))
 def test_every_objective_instantiates(objective, tmp_path):
     config = compose("train", f"objective={objective}", f"output_dir={tmp_path}")
+    for key, value in settle(OmegaConf.to_container(config)).items():
+        OmegaConf.update(config, key, value)
     module = instantiate(config.module)
     assert module.network.config.causal == (objective == "arm")
     assert module.network.config.cross_attn == (objective == "bd3lm")

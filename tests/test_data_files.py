@@ -1,6 +1,8 @@
 """Files of users: each format, and each way in which one can be bad."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,43 @@ def write(path, rows, column):
 
 
 TABLES = ["rows.jsonl", "rows.parquet", "file.arrow", "stream.arrow"]
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_text_and_json_lines_may_be_compressed(tmp_path, suffix):
+    for name in ("rows.jsonl", "notes.txt", "README.md"):
+        path = tmp_path / name
+        if name == "rows.jsonl":
+            write(path, TEXTS, "text")
+        else:
+            path.write_text("one\ntwo é")
+        packed = tmp_path / f"{name}.{suffix}"
+        with pa.CompressedOutputStream(str(packed), {"gz": "gzip", "zst": "zstd"}[suffix]) as sink:
+            sink.write(path.read_bytes())
+        for lines in (False, True):
+            found = list(read_documents(packed, lines=lines))
+            assert found == list(read_documents(path, lines=lines)) != []
+    refuse_packed = write(tmp_path / "rows.parquet", TEXTS, "text")
+    refuse(refuse_packed.rename(tmp_path / "rows.parquet.gz"), "to be compressed")
+
+
+def test_a_folder_is_all_its_texts_sorted(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("b.txt", "a.md", "sub/c.txt", "picture.png", ".hidden.txt", "Makefile"):
+        (tmp_path / name).write_text(name)
+    assert list(read_documents(tmp_path)) == ["a.md", "b.txt", "sub/c.txt"]
+
+
+def test_the_standard_input_is_a_document_and_is_read_once():
+    code = (
+        "from tube_lightning.data import read_documents; "
+        "print([list(read_documents('-', lines=lines)) for lines in (False, True)])"
+    )
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, input="one\ntwo", capture_output=True, text=True, check=True)
+    assert out.stdout == "[['one\\ntwo'], ['one', 'two']]\n"
+    empty = subprocess.run(command, input="", capture_output=True, text=True, check=False)
+    assert "ValueError: -: the standard input is empty" in empty.stderr
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -105,7 +144,7 @@ def read_ids(path, vocab_size=7):
 def test_no_file(tmp_path):
     refuse(tmp_path / "no.txt", "no such file", error=FileNotFoundError)
     refuse(tmp_path / "*.txt", "no file matches it as a pattern", error=FileNotFoundError)
-    refuse(tmp_path, "expected a file, got a folder")
+    refuse(tmp_path, r"expected a folder with files ending in \.txt, .*, got 0 other files")
     with pytest.raises(ValueError, match="paths: expected at least one file, got none"):
         read_documents([])
 

@@ -1,6 +1,7 @@
 """Batches: a function of text, batch size and seed, on any devices and after any kill."""
 
 from collections import Counter
+from functools import partial
 from itertools import chain
 
 import lightning
@@ -266,9 +267,9 @@ class RankRecorder(Recorder):
 def test_two_processes_share_the_batches_of_one(tmp_path):
     if not torch.distributed.is_gloo_available():
         pytest.skip("two processes need gloo")
-    options = {"validation": lambda: numbered(7), "num_sanity_val_steps": 0}
+    options = {"validation": partial(numbered, 7), "num_sanity_val_steps": 0}
     alone = fit(Recorder(), tmp_path / "alone", **options)
-    fit(RankRecorder(tmp_path), tmp_path / "both", devices=2, strategy="ddp_fork", **options)
+    fit(RankRecorder(tmp_path), tmp_path / "both", devices=2, strategy="ddp_spawn", **options)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
     for kind, expected in enumerate([alone.seen, alone.validated]):
         parts = [rank[kind] for rank in ranks]

@@ -142,6 +142,35 @@ def results_of_batches(monkeypatch, folder, options, number):
     return results(folder / "growing")
 
 
+def test_a_text_may_be_read_further_from_its_beginning(monkeypatch, folder, options, capsys):
+    """What is scored stays; another text is refused, also one that only begins otherwise."""
+    contiguous = [*options, "output_dir=further", "data.order=contiguous"]
+    run_here(monkeypatch, folder, *contiguous, "num_batches=1")
+    one, values_of_one = parts(folder / "further"), values(folder / "further")
+    run_here(monkeypatch, folder, *contiguous, "num_batches=2", "estimators.cubo_beta=3")
+    two = parts(folder / "further")
+    assert len(two) == 2
+    assert two.items() >= one.items()
+    assert results(folder / "further")["estimators"]["cubo_beta"] == 3
+    run_here(monkeypatch, folder, *contiguous, "num_batches=1")
+    assert values(folder / "further")["regimes"] == values_of_one["regimes"]
+    tokens = np.load(folder / "tokens.npy")
+    np.save(folder / "others.npy", np.roll(tokens, 1, axis=1))
+    other = [o for o in contiguous if not o.startswith("data.path")]
+    err = error_of(monkeypatch, capsys, folder, *other, "data.path=others.npy", "num_batches=3")
+    assert "belongs to a run with another text" in error_line(err)
+
+
+def test_a_directory_is_named_by_model_text_and_protocol(monkeypatch, tmp_path):
+    options = [*write_tokens(tmp_path, 2), "batch_size=2"]
+    run_here(monkeypatch, tmp_path, *options)
+    block8 = f"model.checkpoint={FIXTURES / 'bd3lm_block8'}"
+    run_here(monkeypatch, tmp_path, *options[1:], block8, "arm.checkpoint=none")
+    found = sorted(path.name for path in (tmp_path / "outputs/evaluate").iterdir())
+    assert found == ["bd3lm_block4_tokens_default", "bd3lm_block8_tokens_default"]
+    assert results(tmp_path / "outputs/evaluate" / found[1])["arm"] is None
+
+
 @pytest.mark.parametrize("batch_size", [1, pytest.param(3, marks=pytest.mark.slow), 8])
 def test_other_batch_sizes_agree(monkeypatch, folder, options, whole, batch_size):
     name = f"batch_{batch_size}"
@@ -218,7 +247,9 @@ def test_another_configuration_is_refused_by_key(monkeypatch, capsys, folder, op
     before = parts(whole[0])
     changed = [*options, "output_dir=whole", "seed=7", "batch_size=3"]
     err = error_of(monkeypatch, capsys, folder, *changed)
-    assert "belongs to a run with other settings" in err
+    assert error_line(err).startswith(
+        "error: output_dir: whole belongs to a run with another batch_size and another protocol"
+    )
     for line in ("protocol.seed: there 0, now 7", "batch_size: there 2, now 3"):
         assert line in err
     assert parts(whole[0]) == before
@@ -235,7 +266,7 @@ def test_another_text_is_refused(monkeypatch, capsys, tmp_path, folder, whole):
         err = error_of(monkeypatch, capsys, folder, *swapped, "output_dir=whole")
     finally:
         mine.write_bytes(kept)
-    assert "token_sha256: there " in err
+    assert "output_dir: whole belongs to a run with another text" in error_line(err)
 
 
 def test_a_directory_that_cannot_be_is_named(monkeypatch, capsys, folder, options):

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from tube_lightning.data import (
     CORPORA,
+    AtMost,
     ByteTokenizer,
     TokenDataModule,
     TokenSequences,
@@ -185,6 +186,15 @@ def test_arrays_of_token_ids(tmp_path):
         evaluate(tmp_path / "rows.npy", length=6)
 
 
+def test_sequences_of_token_ids_keep_their_length_where_none_is_asked_for(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(12).reshape(3, 4))
+    assert evaluate(tmp_path / "rows.npy", length=AtMost(6)).length == 4
+    with pytest.raises(ValueError, match=r"rows\.npy: expected sequences of 3 tokens, got 4"):
+        evaluate(tmp_path / "rows.npy", length=AtMost(3))
+    np.save(tmp_path / "stream.npy", np.arange(12))
+    assert evaluate(tmp_path / "stream.npy", length=AtMost(6)).length == 6
+
+
 @pytest.mark.parametrize(("most", "num_rows", "dropped"), [(None, 3, 1), (3, 3, 0), (2, 2, 0)])
 def test_streams_of_token_ids(tmp_path, most, num_rows, dropped):
     np.save(tmp_path / "a.npy", np.arange(6))
@@ -345,7 +355,13 @@ def test_training_reads_the_files_of_its_roles(tmp_path):
     (tmp_path / "validation.txt").write_text("y" * 99)
     files = [f"data.{role}.paths={tmp_path}/{role}.txt" for role in ("train", "validation")]
     for option in ("text", "lm1b"):
-        overrides = [f"data={option}", "data.tokenizer=byte", "network.length=9", *files]
+        overrides = [
+            f"data={option}",
+            "data.tokenizer=byte",
+            "network.length=9",
+            "network.vocab_size=257",
+            *files,
+        ]
         data = instantiate(compose(*overrides, "batch_size=2").datamodule)
         assert isinstance(data, TokenDataModule)
         data.setup("fit")

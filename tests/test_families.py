@@ -152,7 +152,8 @@ def test_without_its_plugin_the_type_is_unknown(folder, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run_here(monkeypatch, folder, *options, "output_dir=none")
     err = capsys.readouterr().err
-    assert "my_bigram: expected model_type bd3lm or mdlm in config.json, got 'bigram'" in err
+    assert "my_bigram: expected model_type bd3lm or mdlm or sdar" in err
+    assert "in config.json, got 'bigram'" in err
     assert "plugin=MODULE" in err
     assert "Traceback" not in err
 
@@ -213,7 +214,7 @@ def test_unknown_checkpoints_are_told_all_that_is_known(modules, tmp_path):
     folder = checkpoint_of(tmp_path / "model", model_type="x", architectures=["XForY"])
     plugin = str(module_of(tmp_path, "known", model_types=("known",), architectures=("Known",)))
     expected = (
-        r"model: expected model_type known or bd3lm or mdlm, or architectures Known, in "
+        r"model: expected model_type known or bd3lm or mdlm.*, or architectures Known.*, in "
         r"config\.json, got 'x' \(load_arm .*\) with architectures \['XForY'\]; .* plugin=MODULE"
     )
     for ask in (read_sizes, load_block_model):
@@ -376,7 +377,8 @@ def test_demo_names_are_checkpoints_everywhere():
 
 @pytest.mark.parametrize("load", [load_block_model, load_arm, read_checkpoint])
 def test_unknown_options_are_refused_with_the_known_ones(load):
-    known = "weights, block_size, n_heads, model_length, mask_id, dtype, revision or plugin"
+    known = "family, check, tensor_parallel, weights, block_size, n_heads, model_length, mask_id, "
+    known += "dtype, revision or plugin"
     with pytest.raises(TypeError, match=f"blocksize, maskid: expected {known}"):
         load(FIXTURES / "bd3lm_block4", blocksize=4, maskid=3, n_heads=4)
 

@@ -29,7 +29,7 @@ def problem(num_tokens):
 @pytest.mark.parametrize("way", ["_by_vocabulary", "_by_tokens"])
 def test_both_ways_are_the_log_softmax_and_hold_few_logits(way, num_tokens, dtype, monkeypatch):
     monkeypatch.setattr(head, "_CACHED_LOGITS", 2048)
-    monkeypatch.setattr(head, "_HELD_LOGITS", 10 * VOCAB)
+    monkeypatch.setattr(head, "HELD_LOGITS", 10 * VOCAB)
     hidden, weights, targets = problem(num_tokens)
     weights = tuple(t.to(dtype) for t in weights)
     with Watch() as watch:

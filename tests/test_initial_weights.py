@@ -76,10 +76,9 @@ def test_an_arm_without_a_mask_token(tmp_path):
     assert torch.equal(block.output_layer.linear.weight[:-1], source.output_layer.linear.weight)
 
 
-def test_what_was_done_is_said(arm, caplog):
-    with caplog.at_level("INFO"):
-        make_network(BLOCKS, arm[1])
-    (line,) = [record.message for record in caplog.records if "init_from" in record.message]
+def test_what_was_done_is_said(arm, capsys):
+    make_network(BLOCKS, arm[1])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "init_from" in line]
     assert (
         "adaLN is new (sigma_map, adaLN_modulation: 10 tensors), it starts as the identity" in line
     )

@@ -1,5 +1,7 @@
 """evaluate() on objects: what people pass by mistake, and which scores belong to which model."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,11 @@ from torch import nn
 from tests.networks import random_network, random_tokens
 from tube_lightning import evaluate
 from tube_lightning.checkpoints import load_arm, load_block_model
-from tube_lightning.data import TokenSequences
+from tube_lightning.data import TokenSequences, cut_documents, load_tokenizer
 from tube_lightning.networks import BlockDiffusion, model_identity
 from tube_lightning.pipeline.compatibility import check_models
 from tube_lightning.protocol import Protocol
+from tube_lightning.terminal import bar_console
 
 FIXTURES = Path(__file__).parent / "fixtures"
 IDS = [[3, 3, 22, 37, 33, 26, 19, 3], [37, 18, 17, 11, 38, 36, 19, 25]]
@@ -106,7 +109,7 @@ def test_a_model_may_say_which_it_is(tmp_path):
     one.fingerprint, two.fingerprint = "uniform -1", "uniform -2"
     for _ in range(2):
         assert exact(one, output_dir=tmp_path) == pytest.approx(-1.0)
-    with pytest.raises(ValueError, match=r"models\.model\.weights_sha256: there"):
+    with pytest.raises(ValueError, match=r"another model \(model: other weights\)"):
         exact(two, output_dir=tmp_path)
 
 
@@ -133,3 +136,50 @@ def test_a_module_may_have_a_trunk_of_its_own():
     hashes = [model_identity(Own(seed))["weights_sha256"] for seed in (0, 0, 1)]
     assert hashes[0] == hashes[1] != hashes[2]
     assert None not in hashes
+
+
+def test_text_is_cut_by_the_tokenizer_that_fits():
+    """As the ids that the tokenizer makes of each document, in sequences of its own."""
+    documents = ["a list of things", "to be or not to be"]
+    results = evaluate("demo:bd3lm_l4", text=documents, protocol=QUICK, show=False)
+    text = cut_documents(documents, load_tokenizer("demo"), 128)
+    same = evaluate("demo:bd3lm_l4", text, protocol=QUICK, show=False)
+    assert results["regimes"] == same["regimes"]
+    assert results["counts"]["documents"] == 2
+    one = evaluate("demo:bd3lm_l4", text=documents[0], length=8, protocol=QUICK, show=False)
+    assert one["data"]["length"] == 8
+
+
+@pytest.mark.parametrize("mistake", ["to be or not to be", ["to be", "or not"]])
+def test_text_in_place_of_ids_says_how_to_make_them(mistake):
+    with pytest.raises(ValueError, match=r'got text: evaluate\(model, text="\.\.\.", tokenizer='):
+        evaluate("demo:bd3lm_l4", mistake)
+
+
+def test_tokens_or_text_is_expected():
+    with pytest.raises(ValueError, match="expected either tokens or text=, got neither"):
+        evaluate("demo:bd3lm_l4")
+    with pytest.raises(ValueError, match="expected either tokens or text=, got both"):
+        evaluate("demo:bd3lm_l4", IDS, text="a")
+
+
+def test_results_are_a_mapping_that_prints_as_table_and_verdict(capsys):
+    results = evaluate(FIXTURES / "bd3lm_block4", IDS, protocol=QUICK)
+    out = capsys.readouterr().out
+    assert "Results are in" not in out
+    assert isinstance(results, Mapping)
+    assert json.loads(json.dumps(results))["verdict"] == results["verdict"]
+    for shown in (repr(results), str(results), results._repr_markdown_()):
+        assert "AO-ARM" in shown
+        assert "there is no ARM to compare it with" in shown
+        assert len(shown.splitlines()) < 30
+
+
+def test_a_notebook_without_ipywidgets_has_a_bar_and_no_warning(monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("tube_lightning.terminal.find_spec", lambda name: None)
+    console = bar_console()
+    assert not console.is_jupyter
+    assert console.is_terminal
+    results = evaluate(FIXTURES / "bd3lm_block4", IDS, protocol=QUICK, show=False)
+    assert "AO-ARM" in repr(results)  # and not shown by itself

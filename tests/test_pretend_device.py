@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-
-from tests.networks import VOCAB, random_model, random_network, random_tokens
-from tests.pretend_device import (
+from pretend_device import (
     PRETEND,
     both_kinds,  # noqa: F401 (a fixture)
     same_arithmetic,  # noqa: F401
     synchronisations,
     without_float64,
 )
+
+from tests.networks import VOCAB, random_model, random_network, random_tokens
 from tube_lightning import memory, scoring
 from tube_lightning.bounds import elbo_k
 from tube_lightning.evaluator import LikelihoodEvaluation, Plan, TokenBatch, score_batch

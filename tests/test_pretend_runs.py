@@ -9,13 +9,12 @@ import torch
 from evaluation_runs import ROOT, run_here, values, write_tokens
 from lightning.pytorch.accelerators import Accelerator, AcceleratorRegistry
 from lightning.pytorch.strategies import SingleDeviceStrategy, StrategyRegistry
-from safetensors.torch import load_file
-
-from tests.pretend_device import (
+from pretend_device import (
     PRETEND,
     both_kinds,  # noqa: F401 (a fixture)
     same_arithmetic,  # noqa: F401
 )
+from safetensors.torch import load_file
 
 pytestmark = [
     pytest.mark.usefixtures("both_kinds"),

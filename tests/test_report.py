@@ -11,7 +11,7 @@ from report_runs import NUM, WAYS, Run, measured, strict
 from tube_lightning.measure import RunParts, parts
 from tube_lightning.report import write_report
 from tube_lightning.report.__main__ import main
-from tube_lightning.report.estimates import regime_estimates
+from tube_lightning.report.estimates import TextSize, regime_estimates
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def test_the_arm_and_the_counts(run, results):
     tokens = sum(map(sum, run.tokens))
     assert results["counts"] == {
         "sequences": 5, "documents": 5, "blocks": blocks, "tokens": tokens,
-        "bytes": sum(map(sum, run.bytes)), "batches": 3, "orderings": NUM,
+        "bytes": sum(map(sum, run.bytes)), "bytes_per_word": None, "batches": 3, "orderings": NUM,
     }  # fmt: skip
-    assert results["schema_version"] == 3
+    assert results["schema_version"] == 4
     assert results["seconds"]["scoring"] == pytest.approx(1.5)
     assert results["data"]["token_sha256"] == "ab12"
     assert list(results["regimes"]) == list(WAYS)
@@ -142,7 +142,9 @@ def test_the_order_of_writing_does_not_matter(run, reported, tmp_path):
 def test_parts_in_small_slices_give_the_same(run, results, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "_MAX_BLOCKS", 1)
     for regime, values in measured(run, tmp_path).items():
-        for name, estimate in regime_estimates(values, results["counts"]["bytes"]).items():
+        for name, estimate in regime_estimates(
+            values, TextSize(results["counts"]["bytes"])
+        ).items():
             for rate in ("nats_per_token", "bits_per_byte"):
                 want = results["regimes"][regime][name][rate]
                 assert estimate[rate] == pytest.approx(want, rel=1e-13)

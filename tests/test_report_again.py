@@ -27,11 +27,11 @@ def test_the_table_names_the_command_that_makes_it(tmp_path):
     Run().write(tmp_path)
     assert main([str(tmp_path), "--num-orderings", "4", "--cubo-beta", "3"]) == 0
     first = (tmp_path / "table.tex").read_text().splitlines()[0]
-    command = f"python -m tube_lightning.report {tmp_path} --cubo-beta 3.0 --num-orderings 4"
+    command = f"python -m tube_lightning.report {tmp_path.name} --cubo-beta 3.0 --num-orderings 4"
     assert first == f"% {command}"
     assert main([str(tmp_path)]) == 0
     first = (tmp_path / "table.tex").read_text().splitlines()[0]
-    assert first == f"% python -m tube_lightning.report {tmp_path}"
+    assert first == f"% python -m tube_lightning.report {tmp_path.name}"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_an_estimator_that_is_not_there_is_explained(tmp_path):
     [
         (5.0, "ARM: 5.0000"),
         (3.0, "ARM: 3.0000, below the plot"),
-        (70.0, "ARM: 70.00, above the plot"),
+        (70.0, "ARM: 70.000, above the plot"),
         (0.2, "ARM: below 1 (tells nothing)"),
     ],
 )

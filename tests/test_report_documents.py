@@ -107,7 +107,7 @@ def test_markdown_is_one_table_of_equal_rows(folder, results):
 
 def test_latex_is_balanced_and_escaped(folder, results):
     text = (folder / "table.tex").read_text(encoding="utf-8")
-    assert text == latex(results, f"python -m tube_lightning.report {folder}")
+    assert text == latex(results, f"python -m tube_lightning.report {folder.name}", folder.name)
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     body = "\n".join(lines)
     opened, closed = (Counter(re.findall(rf"\\{w}{{(\w+)}}", body)) for w in ("begin", "end"))

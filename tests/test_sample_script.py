@@ -138,7 +138,7 @@ def test_help_lists_the_options(tmp_path):
     ):
         assert f"  {name}=" in out
     assert "python sample.py" in out
-    assert "checkpoint: demo:bd3lm_l4\n" in out  # the default
+    assert "\ncheckpoint: demo:bd3lm_l4 # a folder," in out  # the default
 
 
 def test_an_unknown_option_is_refused(tmp_path):
@@ -147,7 +147,7 @@ def test_an_unknown_option_is_refused(tmp_path):
 
 def test_errors_reach_the_terminal_as_they_are(checkpoint, tmp_path):
     err = run(tmp_path, f"checkpoint={checkpoint}", "temperature=0", fails=True)
-    assert "ValueError: temperature: expected a finite number above 0, got 0" in err
+    assert "error: temperature: expected a finite number above 0, got 0" in err
     assert not (tmp_path / "outputs").exists()
 
 
@@ -249,7 +249,7 @@ def test_retrained_weights_are_other_settings(checkpoint, tmp_path, monkeypatch)
         write(checkpoint, tmp_path / "a.parquet")
     network = DiT(load_block_model(checkpoint).config)
     save_checkpoint(tmp_path / "model", network)
-    with pytest.raises(ValueError, match="weights_sha256"):
+    with pytest.raises(ValueError, match=r"another model \(model: other weights\)"):
         write(tmp_path / "model", tmp_path / "a.parquet")
 
 

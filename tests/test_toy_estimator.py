@@ -117,8 +117,8 @@ def test_a_toy_is_everywhere(monkeypatch, capsys, tmp_path, protocol):
         curves = list(csv.DictReader(file))
     if protocol == "default":
         want = told["regimes"]["ao_arm"]["toy"]["ppl"]
-        assert float(curves[-1]["ao_arm/toy"]) == pytest.approx(want, rel=1e-9)
-    assert float(curves[-1]["ao_arm/low"]) > float(curves[-1]["ao_arm/elbo_k"])
+        assert float(curves[-1]["ao_arm/toy_ppl"]) == pytest.approx(want, rel=1e-9)
+    assert float(curves[-1]["ao_arm/low_ppl"]) > float(curves[-1]["ao_arm/elbo_k_ppl"])
     assert report([str(directory), "--toy-factor", "5", "--output", str(tmp_path / "again")]) == 0
     again = results(tmp_path / "again")["regimes"]["ao_arm"]["toy"]["nats_per_token"]
     moved = corpus_nats(directory, "ao_arm", lambda _: math.log(5 / 2))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tube_lightning.checkpoints import load_arm, load_block_model
+from tube_lightning.checkpoints import (
+    load_arm,
+    load_block_model,
+    read_checkpoint,
+    read_sizes,
+)
+from tube_lightning.networks import model_identity
 
 ROOT = Path(__file__).parent.parent
 TINY = ["network.hidden_dim=16", "network.n_blocks=1", "network.n_heads=2", "batch_size=4"]
@@ -42,20 +49,118 @@ def test_trains_and_saves_what_the_loaders_read(tmp_path):
     assert model.block_size == 8
 
 
-def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(tmp_path):
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of 20 steps, its weights and their average apart."""
+    folder = tmp_path_factory.mktemp("train") / "run"
+    done = run(folder, *OF_20_STEPS)
+    return folder, done
+
+
+OF_20_STEPS = [
+    "trainer.max_steps=20",
+    "checkpoint_every=10",
+    "optimizer.learning_rate=0.01",
+    "schedule=linear",
+    "trainer.val_check_interval=10",
+]
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The same run, to be changed."""
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+def test_the_newest_state_has_the_weights_that_are_saved_and_finishes_again(copied):
     """A run that was killed after its last step, before it saved the model, saves the same."""
-    options = ["trainer.max_steps=4", "checkpoint_every=2", "optimizer.learning_rate=0.1"]
-    run(tmp_path / "run", *options)
-    saved = load_file(tmp_path / "run/model/model.safetensors")
-    newest = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
+    saved = load_file(copied / "model/model.safetensors")
+    newest = torch.load(copied / "last.ckpt", weights_only=True)
     for name, tensor in newest["state_dict"].items():
         assert tensor.equal(saved[name.replace("network.", "backbone.")]), name
     raw = newest["current_model_state"]
     assert not all(tensor.equal(raw[name]) for name, tensor in newest["state_dict"].items())
-    shutil.rmtree(tmp_path / "run/model")
-    run(tmp_path / "run", *options)
-    again = load_file(tmp_path / "run/model/model.safetensors")
+    shutil.rmtree(copied / "model")
+    run(copied, *OF_20_STEPS)
+    again = load_file(copied / "model/model.safetensors")
     assert all(tensor.equal(again[name]) for name, tensor in saved.items())
+
+
+def test_the_state_and_the_folder_of_a_run_are_read_as_its_model(finished):
+    folder, _ = finished
+    model = read_checkpoint(folder / "model")
+    same = model_identity(load_block_model(folder / "model"))  # so scores of one are the other's
+    raw = torch.load(folder / "last.ckpt", weights_only=True)["current_model_state"]
+    for source in (folder, folder / "last.ckpt"):
+        found = read_checkpoint(source)
+        assert found.config == model.config
+        assert all(t.equal(found.state_dict()[name]) for name, t in model.state_dict().items())
+        assert read_sizes(source) == (1025, 128)
+        assert load_block_model(source).block_size == 4
+        assert model_identity(load_block_model(source)) == same
+    trained = read_checkpoint(folder / "last.ckpt", weights="raw").state_dict()
+    assert all(t.equal(raw[f"network.{name}"]) for name, t in trained.items())
+
+
+def test_a_run_that_has_not_ended_says_what_to_give(copied):
+    shutil.rmtree(copied / "model")
+    with pytest.raises(ValueError, match=r"has not ended; its newest state is .*last\.ckpt: give"):
+        load_block_model(copied)
+
+
+def test_the_screen_has_steps_bits_and_the_next_command_and_nothing_of_others(finished):
+    folder, done = finished
+    lines = (done.stdout + done.stderr).splitlines()
+    bits = r"\d+\.\d{4}"
+    assert len(lines) == 3, lines
+    for line, step in zip(lines[:2], (10, 20), strict=True):
+        told = rf"step {step} of 20, loss {bits}, validation {bits} bits per token"
+        assert re.fullmatch(told, line), line
+    model = folder / "model"
+    assert lines[2] == (
+        f"The model is in {model}; evaluate it: python evaluate.py model.checkpoint={model}"
+    )
+
+
+def test_a_finished_run_is_extended_with_the_values_of_its_first_start(copied):
+    """More steps, other logging: yes; derived values stay; the schedule says what it does."""
+    first = json.loads((copied / "config.json").read_text())
+    assert first["schedule"]["warmup_steps"] == first["module"]["schedule"]["warmup_steps"] == 2
+    assert first["module"]["ema_decay"] == 0.5
+    longer = [*OF_20_STEPS[1:], "trainer.max_steps=40", "trainer.log_every_n_steps=1"]
+    done = run(copied, *longer, "keep_every=20")
+    assert "The schedule ends at step 40 instead of 20: at step 20 the learning rate is 51% of" in (
+        done.stderr
+    )
+    assert "step 40 of 40" in done.stderr
+    record = json.loads((copied / "config.json").read_text())
+    assert record["trainer"]["max_steps"] == record["schedule"]["total_steps"] == 40
+    for kept in ("warmup_steps",):
+        assert record["schedule"][kept] == first["schedule"][kept]
+    assert record["module"]["ema_decay"] == 0.5
+    state = torch.load(copied / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 40
+    whole = read_checkpoint(copied / "models/step_40").state_dict()
+    assert all(t.equal(whole[n]) for n, t in read_checkpoint(copied).state_dict().items())
+
+
+def test_a_few_steps_learn_something(finished):
+    """Uniform is 10 bits per token: a run of 20 tiny steps is well below it."""
+    _, done = finished
+    losses = re.findall(r"validation (\d+\.\d+) bits", done.stderr)
+    assert float(losses[-1]) < 9.0
+
+
+def test_a_tokenizer_that_does_not_fit_the_network_is_refused_in_a_line(tmp_path):
+    text = tmp_path / "own.txt"
+    text.write_text("to be or not to be " * 200)
+    data = ["data=text", f"data.train.paths={text}", f"data.validation.paths={text}"]
+    done = run(tmp_path / "run", *data, "network=bytes", "data.tokenizer=demo", check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "error: tokenizer: expected 256 tokens like the model's, or 257 with its mask token, got "
+        "1024 of demo\n"
+    )
 
 
 @pytest.mark.slow
@@ -80,11 +185,16 @@ def test_fine_tuning_starts_from_the_given_weights(tmp_path):
         assert before[name].equal(after[name]), name
 
 
-def test_another_configuration_is_refused_by_key(tmp_path):
-    run(tmp_path / "run", "trainer.max_steps=1")
-    again = run(tmp_path / "run", "trainer.max_steps=1", "seed=7", check=False)
-    assert again.returncode != 0
-    assert "seed: there 0, now 7" in again.stderr
+def test_another_configuration_is_refused_by_key_in_a_line(finished):
+    again = run(finished[0], *OF_20_STEPS, "seed=7", check=False)
+    assert again.returncode == 1
+    told, where, *more = again.stderr.splitlines()
+    assert told == (
+        f"error: output_dir: {finished[0]} belongs to a run with another seed (seed: there 0, "
+        "now 7); choose another output_dir, or remove it"
+    )
+    assert where == "(HYDRA_FULL_ERROR=1 shows where)"
+    assert more == []
 
 
 @pytest.mark.parametrize(

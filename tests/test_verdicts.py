@@ -13,7 +13,7 @@ from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import RunParts, measure_regimes
 from tube_lightning.metrics.intervals import t95
 from tube_lightning.report import InconsistentBoundsError, write_report
-from tube_lightning.report.estimates import check_consistency, regime_estimates
+from tube_lightning.report.estimates import TextSize, check_consistency, regime_estimates
 from tube_lightning.report.verdict import Verdict
 
 
@@ -238,7 +238,7 @@ def test_chance_is_no_error_and_no_violation(tmp_path):
             difference = values.values["elbo_k_minus_exact"]
             margin = difference.margin
             crossed += 0 < difference.nats_per_token < margin
-            violated = regime_estimates(values, None)["elbo_k"]["violated"]
+            violated = regime_estimates(values, TextSize())["elbo_k"]["violated"]
             assert violated is (difference.nats_per_token > margin)
     assert crossed
 

@@ -47,15 +47,15 @@ def of_kind(records, kind):
 def test_every_bound_has_a_curve_against_the_tokens_scored(offline):
     directory, _, records = offline
     points = [entry["item"] for entry in of_kind(records, "history")]
-    curves = [point for point in points if "ao_arm/tube" in point]
+    curves = [point for point in points if "ao_arm/tube_ppl" in point]
     assert [point["tokens_scored"] for point in curves] == [42, 84, 126, 168]
     for regime in REGIMES:
         for name in ESTIMATORS | {"tube_psi_pi", "tube_psi_arm"}:
-            values = [point[f"{regime}/{name}"] for point in curves]
+            values = [point[f"{regime}/{name}_ppl"] for point in curves]
             final = results(directory)["regimes"][regime][name]["ppl"]
             assert values[-1] == pytest.approx(final, rel=1e-9)
             assert values[0] != values[-1]
-    assert curves[-1]["arm"] == pytest.approx(results(directory)["arm"]["ppl"], rel=1e-9)
+    assert curves[-1]["arm_ppl"] == pytest.approx(results(directory)["arm"]["ppl"], rel=1e-9)
 
 
 def test_tokens_scored_is_the_x_axis(offline):
@@ -115,8 +115,10 @@ def test_the_summary_has_the_final_values(offline):
     expected = results(directory)
     assert summary["verdict"] == expected["verdict"]
     assert summary["tokens"] == expected["counts"]["tokens"]
-    assert summary["ao_arm/exact"] == pytest.approx(expected["regimes"]["ao_arm"]["exact"]["ppl"])
-    assert summary["arm"] == pytest.approx(expected["arm"]["ppl"])
+    assert summary["ao_arm/exact_ppl"] == pytest.approx(
+        expected["regimes"]["ao_arm"]["exact"]["ppl"]
+    )
+    assert summary["arm_ppl"] == pytest.approx(expected["arm"]["ppl"])
 
 
 def test_the_run_has_the_name_and_project_of_the_options(offline):

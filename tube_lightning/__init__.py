@@ -3,6 +3,7 @@
 The stages, as the data flows; a module imports only from its own and those above it:
 
     checks        what settings have in common, wherever they are checked
+    usage         the command line: help, and mistyped keys
     records       one way to go through records of tensors
     placement     which device tensors live on: float64 is not everywhere
     regimes       any order, T steps, equal chunks: their names and titles
@@ -23,6 +24,7 @@ The stages, as the data flows; a module imports only from its own and those abov
     metrics       sums over batches and processes (torchmetrics)
     cluster       processes, signals, SLURM
     loggers       curves to Weights & Biases
+    terminal      where bars and lines for people go
     evaluator     a batch through the networks, to disk, to the running bounds (Lightning)
     measure       files -> quantities of the corpus with their errors; banks and re-seeds
     report        quantities -> estimates, verdict, tables and figures

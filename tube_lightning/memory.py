@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from tube_lightning.checks import check_whole_number
-from tube_lightning.networks import Trunk
+from tube_lightning.networks import HELD_LOGITS, DecoderBlockModel, Trunk
 from tube_lightning.records import named_tensors
 
 CPU_TOKENS = 1024
@@ -25,7 +25,7 @@ USABLE = 0.85
 BYTES_AN_ENTRY = 20
 """Of the table of a batch while a network fills it: float64 twice, and which positions are revealed
 and needed. Sums over all orders hold more copies of it, when what the network held is free."""
-HEAD_BYTES = 2 * 4 * 2**26
+HEAD_BYTES = 2 * 4 * HELD_LOGITS
 """Of the logits that an accelerator's head holds at once, and of their log-softmax."""
 _RAN_OUT = ("out of memory", "status_alloc_failed")
 
@@ -102,12 +102,31 @@ def network_footprint(
 
 def model_footprint(model: object) -> Footprint | None:
     """Return the footprint of a model, or None for one whose layers we cannot see."""
+    if isinstance(model, DecoderBlockModel):
+        return decoder_footprint(model)
     trunk = getattr(model, "trunk", None)
     if not isinstance(trunk, Trunk):
         return None
     vocab_size, dim = trunk.embedding.shape
     dtype = trunk.layers[0].qkv.dtype
     return network_footprint(len(trunk.layers), dim, vocab_size, dtype, weight_bytes(model))
+
+
+def decoder_footprint(model: DecoderBlockModel) -> Footprint:
+    """Return the footprint of a network of transformers; its head is widened to fp32 when it runs.
+
+    Of a token on its way: its stream twice, the normed one, queries and keys, and the MLP's two
+    layers with their product. Experts pass as a layer as wide as theirs together.
+    """
+    config, head = model.network.config, model.head[0]
+    width, heads = head.dtype.itemsize, config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    kept = config.num_hidden_layers * 2 * key_heads * head_dim * width
+    passing = width * (3 * config.hidden_size + 2 * heads * head_dim + 3 * inner)
+    widened = 0 if width == 4 else 4 * head.numel()
+    return Footprint(weight_bytes(model) + widened, kept, passing)
 
 
 def weight_bytes(model: object) -> int:

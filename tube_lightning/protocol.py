@@ -58,9 +58,9 @@ class Protocol:
         if self.bank and not self.num_reseeds:
             raise ValueError("num_reseeds: expected at least 1 re-seed of a bank, got 0")
 
-    def regimes(self, block_size: int) -> tuple[Regime, ...]:
+    def regimes(self, block_size: int, *, first_first: bool = False) -> tuple[Regime, ...]:
         """List the regimes that blocks of one size are scored in."""
-        return list_regimes(block_size, self.nfe, self.chunks)
+        return list_regimes(block_size, self.nfe, self.chunks, first_first=first_first)
 
     def orderings_of(self, block_size: int) -> int:
         """Count the sampled orderings of a block: by default 24, 64 or 128, as in the paper."""

@@ -18,7 +18,13 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.memory import TokenBudget
-from tube_lightning.networks import AutoregressiveModel, BlockModel, PlannedRows, check_tokens
+from tube_lightning.networks import (
+    AutoregressiveModel,
+    BlockModel,
+    PlannedRows,
+    check_tokens,
+    size_of_blocks,
+)
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
 from tube_lightning.placement import exact_device, exactly, send
 from tube_lightning.regimes import LARGEST_LATTICE
@@ -38,7 +44,8 @@ def conditional_table(
 
     ``sets`` says which positions are revealed (True); None is the full lattice in bit-mask order,
     ready for ``tube_lightning.lattice``. Given positions are visible in every set and absent ones
-    in none, whatever ``sets`` says. Revealed, given and absent positions have log-probability 0.
+    in none, whatever ``sets`` says; cut ones do not exist. All but hidden scored positions have
+    log-probability 0. A model that is one block has as many positions as ``tokens``.
 
     ``roles`` defaults to scoring every token of ``tokens``. At most ``token_budget`` tokens (or one
     sequence's clean ones) are in the network at once, whatever the batch and the number of sets;
@@ -47,18 +54,16 @@ def conditional_table(
     memory and the model's size.
     """
     roles = _roles_of_each(model, tokens, roles)
+    batch, blocks, size = roles.shape
     if sets is None:
-        if model.block_size > LARGEST_LATTICE:
+        if size > LARGEST_LATTICE:
             raise ValueError(
-                f"sets: expected some for blocks of {model.block_size}: the full lattice is for "
-                f"at most {LARGEST_LATTICE} positions"
+                f"sets: expected some for blocks of {size}: the full lattice is for at most "
+                f"{LARGEST_LATTICE} positions; scored_lattice is that of the scored ones"
             )
-        sets = all_sets(model.block_size)
-    if sets.ndim != 2 or sets.shape[1] != model.block_size:
-        raise ValueError(
-            f"sets: expected [sets, {model.block_size}] (the block size), got {tuple(sets.shape)}"
-        )
-    batch, blocks, _ = roles.shape
+        sets = all_sets(size)
+    if sets.ndim != 2 or sets.shape[1] != size:
+        raise ValueError(f"sets: expected [sets, {size}] (the block size), got {tuple(sets.shape)}")
     revealed = repeat(sets.cpu(), "sets size -> batch blocks sets size", batch=batch, blocks=blocks)
     here = rearrange(roles, "batch blocks size -> batch blocks 1 size")
     revealed = (revealed & (here == Role.SCORED)) | (here == Role.GIVEN)
@@ -68,7 +73,7 @@ def conditional_table(
     )
     needed = ~distinct & (roles.flatten(0, 1)[block] == Role.SCORED)
     rows = RevealedSets(distinct, needed, block, index=())
-    table = conditional_rows(model, tokens, rows, token_budget=token_budget)
+    table = conditional_rows(model, tokens, rows, roles=roles, token_budget=token_budget)
     row = send(row, table.device)
     return rearrange(table[row], "(b n sets) size -> b n sets size", b=batch, n=blocks)
 
@@ -78,17 +83,19 @@ def conditional_rows(
     tokens: Int64[Tensor, "batch length"],
     sets: RevealedSets,
     *,
+    roles: Int64[Tensor, "batch blocks size"] | None = None,
     token_budget: int | TokenBudget | None = None,
 ) -> Float64[Tensor, "rows size"]:
     """Return the rows of the conditional table that ``sets`` asks for; zero where not needed.
 
     ``sets.block`` counts the blocks of all sequences, one sequence after the other. This is the
     path of sampled orderings: ``table[sets.index[i], position]`` are the terms of regime i.
+    ``roles`` tell which positions are cut; None if there are none.
     """
     check_tokens(
         tokens, vocab_size=model.vocab_size, max_length=model.max_length, mask_id=model.mask_id
     )
-    (batch, length), size = tokens.shape, model.block_size
+    (batch, length), size = tokens.shape, size_of_blocks(model, tokens.shape[1])
     budget = TokenBudget.of(token_budget, model, tokens.device)
     num_blocks = -(-length // size)
     revealed, needed, block = sets.revealed.cpu(), sets.needed.cpu(), sets.block.cpu()
@@ -96,6 +103,7 @@ def conditional_rows(
     _check_sets(revealed, needed, sequence, start, (batch, length))
     padded = F.pad(tokens, (0, num_blocks * size - length), value=model.mask_id)
     blocks = rearrange(padded, "batch (blocks size) -> (batch blocks) size", size=size)
+    exists = _existing(model, roles)
     home = exact_device(tokens.device)
     table = torch.zeros(needed.shape, dtype=torch.float64, device=home)
     asked = torch.nonzero(needed.any(dim=1))[:, 0]
@@ -105,7 +113,8 @@ def conditional_rows(
         theirs = asked[(sequence[asked] >= some.start) & (sequence[asked] < some.stop)]
         if not len(theirs):
             return  # documents of a single token, or draws that hide none
-        rows = PlannedRows(block[theirs], revealed[theirs], needed[theirs], num_blocks)
+        own = None if exists is None else exists[block[theirs]]
+        rows = PlannedRows(block[theirs], revealed[theirs], needed[theirs], num_blocks, own)
         context = model.encode(tokens[some])
         pieces = rows.micro_batches(blocks, budget.rows(size), some.start)
         found = torch.cat([model.log_probs(context, piece) for piece in pieces])
@@ -192,6 +201,21 @@ def _check_sets(
             raise ValueError(f"sets: expected {what}, got another in row {int(bad.nonzero()[0])}")
 
 
+def _existing(
+    model: BlockModel[C], roles: Int64[Tensor, "batch blocks size"] | None
+) -> Bool[Tensor, "rows size"] | None:
+    """Say which positions of all blocks exist; None if all do."""
+    cut = None if roles is None else roles.flatten(0, 1).cpu() == Role.CUT
+    if cut is None or not cut.any():
+        return None
+    if not getattr(model, "own_length", False):
+        raise ValueError(
+            f"roles: expected no cut positions for blocks of {model.block_size}: this model's "
+            "blocks have one size; positions after the end are absent"
+        )
+    return ~cut
+
+
 def _roles_of_each(
     model: BlockModel[C],
     tokens: Int64[Tensor, "batch length"],
@@ -199,7 +223,7 @@ def _roles_of_each(
 ) -> Int64[Tensor, "batch blocks size"]:
     """Default to scoring everything, and give every sequence its roles, on the host."""
     batch, length = tokens.shape
-    everything = block_roles(length, model.block_size, num_given=0)
+    everything = block_roles(length, size_of_blocks(model, length), num_given=0)
     roles = (everything if roles is None else roles).cpu()
     if (
         roles.shape[-2:] != everything.shape

@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tube_lightning.checkpoints.folders import find_model
 from tube_lightning.checkpoints.sources import Source, find_file, read_config
 from tube_lightning.demo import demo_checkpoint
 
 _DEMO = "demo:"
+WHOLE = "whole"
+"""The block size of models whose block is the whole sequence, at its own length."""
+_EVERYBODYS = ("revision", "plugin", "family", "check")
+"""Options that mean the same whatever the family."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -26,18 +31,25 @@ class Sizes(NamedTuple):
 class Checkpoint:
     """Where a model is, and the options of its loader.
 
-    ``checkpoint`` is a folder, a hub id, a training ``*.ckpt`` of the original code, of which
-    ``weights`` are "ema" or "raw", or ``demo:NAME`` for one that comes with the package. The sizes
+    ``checkpoint`` is a folder, of a model or of a training run, a hub id, a training ``*.ckpt`` of
+    the original code or of train.py, of which ``weights`` are "ema" or "raw", or ``demo:NAME`` for
+    one that comes with the package. The sizes
     are only needed where the files do not tell them; ``mask_id`` where the tokenizer brought its
-    own mask token (103 for bert-base-uncased), else it is the last. The network's matrix products
-    run in ``dtype``, a torch.dtype or its name. ``revision`` is a hub id's. ``plugin`` is the
-    module of a family of your own (docs/FAMILIES.md): you name it, so it is imported and runs.
+    own mask token (103 for bert-base-uncased), else it is the last. A ``block_size`` of "whole" is
+    the sequence. The network's matrix products run in ``dtype``, a torch.dtype or its name.
+    ``family`` is the family's name, where the files cannot tell it; ``check`` has it try on a few
+    tokens that the network is read as the family says. Groups of ``tensor_parallel`` processes
+    share one copy of the network. ``revision`` is a hub id's. ``plugin`` is
+    the module of a family of your own (docs/FAMILIES.md): you name it, so it is imported and runs.
     Nothing in a checkpoint is ever executed.
     """
 
     checkpoint: Source
+    family: str | None = None
+    check: bool = True
+    tensor_parallel: int = 1
     weights: str = "ema"
-    block_size: int | None = None
+    block_size: int | str | None = None
     n_heads: int | None = None
     model_length: int | None = None
     mask_id: int | None = None
@@ -51,6 +63,8 @@ class Checkpoint:
         if name not in _DTYPES:
             raise ValueError(f"dtype: expected {', '.join(_DTYPES)}, got {name!r}")
         object.__setattr__(self, "dtype", name)
+        if isinstance(self.block_size, str) and self.block_size != WHOLE:
+            raise ValueError(f"block_size: expected a number or {WHOLE!r}, got {self.block_size!r}")
 
     @classmethod
     def of(cls, source: "Checkpoint | Source", options: Mapping[str, Any]) -> "Checkpoint":
@@ -71,7 +85,7 @@ class Checkpoint:
         """Where the files are."""
         if str(self).startswith(_DEMO):
             return demo_checkpoint(str(self).removeprefix(_DEMO))
-        return self.checkpoint
+        return find_model(self.checkpoint)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -89,7 +103,7 @@ class Checkpoint:
 
     def check_options(self, *used: str) -> None:
         """Refuse options that a family makes no use of, so that none is ignored without a word."""
-        others = [f for f in fields(self)[1:] if f.name not in ("revision", "plugin", *used)]
+        others = [f for f in fields(self)[1:] if f.name not in (*_EVERYBODYS, *used)]
         if given := [f.name for f in others if getattr(self, f.name) != f.default]:
             names = ", ".join(field.name for field in others)
             kind = self.config.get("model_type")

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
+from tube_lightning.checkpoints.checkpoint import WHOLE, Checkpoint, Sizes
+from tube_lightning.checkpoints.faults import list_faults
 from tube_lightning.checkpoints.published import BUFFERS, PREFIX, read_published
 from tube_lightning.checkpoints.sources import local_file
 from tube_lightning.checkpoints.training_checkpoint import (
@@ -16,7 +17,6 @@ from tube_lightning.checkpoints.training_checkpoint import (
 from tube_lightning.networks import BlockDiffusion, DiT, DiTARM, DiTConfig
 
 _OPTIONS = ("block_size", "n_heads", "model_length", "mask_id")
-_MAX_LISTED = 10
 
 
 def load_dit(checkpoint: Checkpoint) -> BlockDiffusion | DiTARM:
@@ -27,9 +27,14 @@ def load_dit(checkpoint: Checkpoint) -> BlockDiffusion | DiTARM:
 
 
 def read_dit_sizes(checkpoint: Checkpoint) -> Sizes:
-    """Read the sizes without the weights."""
+    """Read the sizes of a block model without the weights; refuse an ARM."""
     path = local_file(checkpoint.source)
     known = checkpoint.config if path is None else training_checkpoint_sizes(path)
+    if known.get("causal"):
+        raise ValueError(
+            f"{checkpoint}: expected a diffusion model, got an autoregressive one: give it as "
+            "arm.checkpoint (load_arm), and a block model as model.checkpoint"
+        )
     return Sizes(known.get("vocab_size"), known.get("model_length") or checkpoint.model_length)
 
 
@@ -57,6 +62,8 @@ def _read_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, Tenso
 def _settle_config(checkpoint: Checkpoint, known: dict[str, Any]) -> DiTConfig:
     """Settle the configuration: what the files tell, then what the caller does."""
     given = {name: getattr(checkpoint, name) for name in _OPTIONS}
+    if given["block_size"] == WHOLE:
+        given["block_size"] = known.get("model_length", given["model_length"])
     given = {name: value for name, value in given.items() if value is not None}
     sizes = given | known
     if sizes["causal"]:
@@ -109,23 +116,10 @@ def _fill_network(checkpoint: Checkpoint, config: DiTConfig, tensors: dict[str, 
         network = DiT(config)
     expected = {f"{PREFIX}{name}": list(t.shape) for name, t in network.state_dict().items()}
     found = {name: list(t.shape) for name, t in tensors.items() if name not in BUFFERS}
-    if faults := _list_faults(expected, found):
+    if faults := list_faults(expected, found):
         title = f"{checkpoint}: the tensors are not those of {config}:"
         raise ValueError("\n  ".join([title, *faults]))
-    parameters = {name.removeprefix(PREFIX): tensors[name].float() for name in expected}
+    # copies: where a file puts a tensor in memory would show in the last digits of products
+    parameters = {n.removeprefix(PREFIX): tensors[n].to(torch.float32, copy=True) for n in expected}
     network.load_state_dict(parameters, assign=True)
     return network
-
-
-def _list_faults(expected: dict[str, list[int]], found: dict[str, list[int]]) -> list[str]:
-    """List the first differences of two sets of shapes, and say how many more there are."""
-    faults = [f"missing {name} {expected[name]}" for name in expected if name not in found]
-    faults += [f"unexpected {name} {found[name]}" for name in found if name not in expected]
-    faults += [
-        f"{name}: expected {shape}, got {found[name]}"
-        for name, shape in expected.items()
-        if name in found and found[name] != shape
-    ]
-    if len(faults) > _MAX_LISTED:
-        return [*faults[:_MAX_LISTED], f"and {len(faults) - _MAX_LISTED} more"]
-    return faults

@@ -3,7 +3,10 @@
 Each takes a ``Checkpoint``, or where it is and the options that are the fields of ``Checkpoint``.
 """
 
+from contextlib import nullcontext
 from typing import Any
+
+import torch
 
 from tube_lightning.checkpoints.checkpoint import Checkpoint, Sizes
 from tube_lightning.checkpoints.dit_family import read_network
@@ -19,6 +22,16 @@ def load_block_model(
     """Load a block model or a full-sequence masked diffusion model."""
     checkpoint = Checkpoint.of(source, options)
     return expect_family(checkpoint).load_block_model(checkpoint)
+
+
+def load_block_model_on(device: torch.device, checkpoint: Checkpoint) -> BlockModel[Any]:
+    """Load a block model for a device: straight to it, if its family puts tensors there one by one.
+
+    Any other is loaded to the CPU, for its user to move.
+    """
+    family = expect_family(checkpoint)
+    with device if family.fills_device else nullcontext():
+        return family.load_block_model(checkpoint)
 
 
 def load_arm(source: Checkpoint | Source, **options: Any) -> AutoregressiveModel:  # noqa: ANN401

@@ -9,6 +9,10 @@ from typing import Any
 Source = str | PathLike[str]
 
 CONFIG_FILE = "config.json"
+MODEL_FOLDER = "model"
+"""of a training run: the trained network in the published layout"""
+LAST_STATE_FILE = "last.ckpt"
+"""of a training run: the newest state to resume from"""
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 

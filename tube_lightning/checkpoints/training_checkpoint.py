@@ -1,4 +1,4 @@
-"""Training checkpoints (``*.ckpt``) of the code bases of BD3-LM and MDLM."""
+"""Training checkpoints (``*.ckpt``): of the code bases of BD3-LM and MDLM, and of train.py."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tube_lightning.checkpoints.own_states import is_own_state, own_config, own_tensors
 from tube_lightning.checkpoints.published import BUFFERS, PREFIX
 from tube_lightning.checkpoints.torch_archive import StoredTensor, open_archive
 
@@ -22,7 +23,9 @@ def read_training_checkpoint(path: Path, weights: str) -> tuple[dict[str, Any], 
         raise ValueError(f"weights: expected 'ema' or 'raw', got {weights!r}")
     with open_archive(path) as archive:
         known, stored = _describe(path, archive.content)
-        if weights == "ema":
+        if is_own_state(archive.content):
+            stored = _name_tensors(path, own_tensors(archive.content, weights))
+        elif weights == "ema":
             stored = _name_averages(path, stored, archive.content.get("ema"))
         # copies, as no two parameters may share memory
         contiguous = torch.contiguous_format
@@ -38,6 +41,8 @@ def training_checkpoint_sizes(path: Path) -> dict[str, Any]:
 def _describe(path: Path, content: Any) -> tuple[dict[str, Any], dict[str, StoredTensor]]:  # noqa: ANN401
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise ValueError(f"{path}: expected a training checkpoint with a state_dict, found none")
+    if is_own_state(content):
+        return own_config(path, content), {}
     stored = _name_tensors(path, content["state_dict"])
     known = _infer_sizes(path, stored)
     hyper_parameters = content.get("hyper_parameters")

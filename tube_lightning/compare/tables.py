@@ -20,6 +20,7 @@ from tube_lightning.report import (
     markdown_table,
     markdown_text,
     ppl_text,
+    short_name,
     tex_text,
 )
 
@@ -67,15 +68,17 @@ def markdown(comparison: RunComparison) -> str:
 
 
 def latex(comparison: RunComparison, command: str) -> str:
-    """Write the table for a document that loads booktabs."""
+    """Write the table for a document that loads booktabs and graphicx."""
     titles = header(comparison)
-    told = " ".join([caption(comparison), *comparison["notes"]])
+    source = short_name(comparison["source"])
+    told = " ".join([caption({**comparison, "source": source}), *comparison["notes"]])
     body = [
         " & ".join(map(tex_text, titles)) + r" \\",
         r"\midrule",
         *(" & ".join(map(_tex_cell, row)) + r" \\" for row in rows(comparison)),
     ]
-    return latex_table(command, told, "ll" + "r" * (len(titles) - 3) + "l", body)
+    alignment = "ll" + "r" * (len(titles) - 3) + "l"
+    return latex_table(command, told, alignment, body, f"comparison-{short_name(source)}")
 
 
 def show(comparison: RunComparison, console: Console | None = None) -> None:

@@ -9,7 +9,7 @@ from tube_lightning.compare.comparison import compare_runs
 from tube_lightning.compare.forest import draw_forest
 from tube_lightning.compare.schema import RunComparison
 from tube_lightning.compare.tables import latex, markdown, show
-from tube_lightning.report import canvas
+from tube_lightning.report import canvas, short_name
 from tube_lightning.rundir import write_text
 
 NAME = "comparison"
@@ -22,7 +22,8 @@ def write_comparison(
     """Compare runs (DIR or DIR:REGIME), write all files into ``output``, and print the table."""
     comparison = compare_runs(names, regime)
     chosen = "" if regime is None else f" --regime {regime}"
-    command = f"python -m tube_lightning.compare {shlex.join(names)}{chosen}"
+    told = shlex.join(map(short_name, names))
+    command = f"python -m tube_lightning.compare {told}{chosen}"
     write_text(output / f"{NAME}.md", markdown(comparison))
     write_text(output / f"{NAME}.tex", latex(comparison, command))
     canvas.save_figure(draw_forest(comparison), output, NAME)

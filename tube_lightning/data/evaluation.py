@@ -9,13 +9,14 @@ import torch
 from tube_lightning.data.files import (
     DOCUMENT_SUFFIXES,
     Paths,
-    file_kind,
     find_files,
     name_files,
     read_documents,
 )
 from tube_lightning.data.packing import cut_documents, pack
+from tube_lightning.data.prompts import prompted_sequences
 from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.streams import file_kind
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer
 
@@ -34,12 +35,33 @@ def evaluation_sequences(
     detokenize: Callable[[str], str] | None = None,
     per_document: bool = False,
     append_eos: bool = True,
+    prompt_column: str | None = None,
+    completion_column: str | None = None,
+    chat_template: bool = False,
 ) -> TokenSequences:
     """Cut files into sequences: documents as `read_documents` reads them, or token ids.
 
     ``.npy`` files hold token ids as `token_sequences` reads them; the tokenizer then only names
-    what they mean.
+    what they mean. With a ``prompt_column`` and a ``completion_column`` tables hold prompts, which
+    are given, and what is scored behind them: `prompted_sequences`.
     """
+    if (prompt_column is None) != (completion_column is None):
+        raise ValueError(
+            "prompt_column, completion_column: expected both or none, got "
+            f"{prompt_column!r} and {completion_column!r}"
+        )
+    if prompt_column is not None and completion_column is not None:
+        return prompted_sequences(
+            path,
+            tokenizer,
+            prompt_column=prompt_column,
+            completion_column=completion_column,
+            length=length,
+            vocab_size=vocab_size,
+            max_sequences=max_sequences,
+            chat_template=chat_template,
+            append_eos=append_eos,
+        )
     files = find_files(path, (*DOCUMENT_SUFFIXES, _TOKEN_IDS))
     if any(file_kind(file) == _TOKEN_IDS for file in files):
         _check_all_ids(files, per_document)

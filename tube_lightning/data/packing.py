@@ -1,6 +1,7 @@
 """Documents to token sequences: packed into one stream, or each in sequences of its own."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ from tube_lightning.data.sequences import TokenSequences
 from tube_lightning.data.tokenizers import TextTokenizer
 
 _TOKENS_A_BUFFER = 1 << 20
+_WHITE_SPACE = re.compile(r"\s+")
 _TOKEN = np.dtype([("id", np.int64), ("num_bytes", np.int32), ("document", np.int32)])
 """A token, the bytes of the text that it stands for, and the number of its document."""
 
@@ -44,7 +46,8 @@ def pack(
     if num_tokens < length:
         raise ValueError(
             f"{source}: expected at least one full sequence of {length} tokens, "
-            f"got {num_tokens} tokens in all"
+            f"got {num_tokens} tokens in all: a shorter length= takes it, or "
+            "data.per_document=true, which fills the last sequence of each document up"
         )
     num_dropped = num_tokens % length
     if most is not None and num_tokens >= most:
@@ -98,11 +101,15 @@ def cut_documents(
 
 
 class _HashedText:
-    """Documents, and the hash of all of them once the last is read."""
+    """Documents, how large they are, and the hash of all of them once the last is read.
+
+    Words are what white space parts, as lm-eval counts them.
+    """
 
     def __init__(self, documents: Iterable[str]) -> None:
         self._documents = documents
         self.sha256: str | None = None
+        self.num_bytes = self.num_words = 0
 
     def __iter__(self) -> Iterator[str]:
         digest = hashlib.sha256()
@@ -110,6 +117,8 @@ class _HashedText:
             encoded = document.encode(errors="surrogatepass")
             digest.update(len(encoded).to_bytes(8, "little"))
             digest.update(encoded)
+            self.num_bytes += len(encoded)
+            self.num_words += len(_WHITE_SPACE.split(document))
             yield document
         self.sha256 = digest.hexdigest()
 
@@ -137,6 +146,9 @@ def _make_sequences(
         documents=field("document"),
         text_sha256=text.sha256,
         decode=tokenizer.decode,
+        eos_id=tokenizer.eos_id,
+        text_bytes=text.num_bytes,
+        text_words=text.num_words,
     )
 
 

@@ -3,13 +3,20 @@
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Int32, Int64
 from torch import Tensor
+
+
+class AtMost(int):
+    """A length that nobody asked for: the longest that will do.
+
+    Text is cut into sequences of it; token ids that come in sequences keep a shorter one.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,9 +27,12 @@ class TokenSequences:
     of such a row is padding, id 0. Without it all tokens are true. ``num_dropped`` counts the
     tokens that were read but are in no sequence. ``token_bytes`` counts the bytes of the original
     text that belong to each token, and ``documents`` numbers the document that it is from; token
-    ids read from files have neither. Two texts are the same for every model that reads them if and
-    only if their ``sha256`` are; ``text_sha256`` is of the documents themselves, whatever the
-    tokenizer (None where they are unknown, or were not all read). ``decode`` turns ids into text.
+    ids read from files have neither. ``num_given`` counts the first tokens of each sequence that
+    are given and not scored, a prompt; without it that is one. Two texts are the same for every
+    model that reads them if and only if their ``sha256`` are; ``text_sha256`` is of the documents
+    themselves, whatever the tokenizer (None where they are unknown, or were not all read).
+    ``decode`` turns ids into text, ``eos_id`` ends a document. ``text_bytes`` and ``text_words``
+    count what was read, before it was tokenised.
     """
 
     tokens: Int64[Tensor, "sequences length"]
@@ -34,6 +44,10 @@ class TokenSequences:
     documents: Int32[Tensor, "sequences length"] | None = None
     text_sha256: str | None = None
     decode: Callable[[Int64[Tensor, " tokens"]], str] | None = None
+    num_given: Int64[Tensor, " sequences"] | None = None
+    eos_id: int | None = None
+    text_bytes: int | None = None
+    text_words: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse sequences without a token, and lengths that do not fit them."""
@@ -42,6 +56,8 @@ class TokenSequences:
             raise ValueError(f"tokens: expected at least one, got shape {shape} from {self.source}")
         if self.lengths is not None:
             _check_lengths(self.tokens, self.lengths)
+        if self.num_given is not None:
+            _check_given(self.tokens, self.lengths, self.num_given)
         for name in ("token_bytes", "documents"):
             values: Tensor | None = getattr(self, name)
             if values is not None and values.shape != self.tokens.shape:
@@ -53,6 +69,17 @@ class TokenSequences:
     def __len__(self) -> int:
         """Count the sequences."""
         return self.tokens.shape[0]
+
+    def first(self, count: int) -> "TokenSequences":
+        """Return the text of the first sequences alone; what comes behind them is unknown to it."""
+        parts = {
+            name: values[:count]
+            for name in ("tokens", "lengths", "token_bytes", "documents")
+            if (values := getattr(self, name)) is not None
+        }
+        return replace(
+            self, **parts, num_dropped=0, text_sha256=None, text_bytes=None, text_words=None
+        )
 
     @property
     def length(self) -> int:
@@ -66,17 +93,35 @@ class TokenSequences:
 
     @property
     def num_scored_bytes(self) -> int | None:
-        """Count the bytes of all tokens but the first of each sequence, which is given."""
-        return None if self.token_bytes is None else int(self.token_bytes[:, 1:].sum())
+        """Count the bytes of all tokens but the given ones, the first of each sequence."""
+        if self.token_bytes is None:
+            return None
+        given = (
+            torch.ones(len(self), dtype=torch.int64) if self.num_given is None else self.num_given
+        )
+        scored = torch.arange(self.length) >= given[:, None]
+        return int(self.token_bytes[scored].sum())
+
+    @property
+    def most_scored(self) -> int:
+        """Count the scored tokens of the sequence that has most of them."""
+        given = 1 if self.num_given is None else self.num_given
+        lengths = torch.tensor([self.length]) if self.lengths is None else self.lengths
+        return int((lengths - given).max())
 
     @cached_property
     def sha256(self) -> str:
-        """Hash the shape, the ids row by row, then any lengths, all as little-endian int64."""
+        """Hash the shape, the ids row by row, then any lengths and numbers of given tokens.
+
+        All are little-endian int64.
+        """
         ids = _little_endian(self.tokens)
         digest = hashlib.sha256(struct.pack("<2q", *ids.shape))
         digest.update(ids.data)
         if self.lengths is not None:
             digest.update(_little_endian(self.lengths).data)
+        if self.num_given is not None:
+            digest.update(_little_endian(self.num_given).data)
         return digest.hexdigest()
 
     @cached_property
@@ -105,4 +150,19 @@ def _check_lengths(
         raise ValueError(
             f"tokens: expected id 0 after the end of a sequence, "
             f"got {int(tokens[padding & (tokens != 0)][0])}"
+        )
+
+
+def _check_given(
+    tokens: Int64[Tensor, "sequences length"],
+    lengths: Int64[Tensor, " sequences"] | None,
+    num_given: Int64[Tensor, " sequences"],
+) -> None:
+    num_sequences, length = tokens.shape
+    if num_given.shape != (num_sequences,):
+        raise ValueError(f"num_given: expected [{num_sequences}], got {tuple(num_given.shape)}")
+    outside = num_given[(num_given < 1) | (num_given >= (length if lengths is None else lengths))]
+    if outside.numel():
+        raise ValueError(
+            f"num_given: expected at least 1 and fewer than a sequence has, got {int(outside[0])}"
         )

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from tube_lightning.data.files import TABLE_SUFFIXES, Paths, find_files, name_files, read_column
-from tube_lightning.data.sequences import TokenSequences
+from tube_lightning.data.files import Paths, find_files, name_files
+from tube_lightning.data.sequences import AtMost, TokenSequences
+from tube_lightning.data.tables import TABLE_SUFFIXES, read_column
 
 _SUFFIXES = (".npy", *TABLE_SUFFIXES)
 
@@ -26,8 +27,8 @@ def token_sequences(
 
     ``.npy`` files hold integers ``[sequences, length]``; ``.jsonl``, ``.parquet`` and ``.arrow``
     files a list of integers a row in ``column``. ``tokenizer`` names what the ids mean. With a
-    ``length``, sequences of any other are refused, and ``.npy`` files may also hold one stream of
-    integers, which is cut into sequences.
+    ``length``, sequences of any other are refused (``AtMost``: longer ones), and ``.npy`` files may
+    also hold one stream of integers, which is cut into sequences.
     """
     if max_sequences is not None and max_sequences < 1:
         raise ValueError(f"max_sequences: expected at least 1, got {max_sequences}")
@@ -92,8 +93,9 @@ def _check_lengths(
     files: Sequence[Path], arrays: Sequence[Int64[np.ndarray, "*shape"]], length: int | None
 ) -> None:
     """Refuse sequences of another length than is given, or than the first file has."""
-    origin = " as in the first file" if length is None else ""
-    wanted = arrays[0].shape[-1] if length is None else length
+    own = arrays[0].shape[-1]
+    wanted = own if length is None or (isinstance(length, AtMost) and own <= length) else length
+    origin = " as in the first file" if wanted == own and wanted != length else ""
     for path, ids in zip(files, arrays, strict=True):
         if ids.ndim == 1:
             raise ValueError(f"{path}: expected integers [sequences, length] as in other files")

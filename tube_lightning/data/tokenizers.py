@@ -1,6 +1,7 @@
 """Text to token ids and back: bytes, or the tokenizer of a published model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
+
+from tube_lightning.data.chats import Messages, apply_template
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -17,6 +20,8 @@ AUTO = "auto"
 """The name of whichever embedded tokenizer fits."""
 DEMO = "demo"
 """The name of the embedded tokenizer."""
+_PADDED_TO, _MOST_PADDING = 64, 0.01
+"""Vocabularies are padded to a multiple of it, by at most this share of them."""
 DEMO_TOKENIZER_FILE = Path(__file__).parent / "demo_text" / "tokenizer.json"
 DEMO_END = "<|endoftext|>"
 """The token that ends a document in the embedded tokenizer."""
@@ -114,8 +119,9 @@ class PretrainedTokenizer:
         eos_id: int | None,
         bos_id: int | None = None,
         mask_id: int | None = None,
+        chat: Callable[[Messages], str] | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.chat = name, chat
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self.eos_id, self.bos_id, self.mask_id = eos_id, bos_id, mask_id
         self._backend = backend
@@ -134,6 +140,7 @@ class PretrainedTokenizer:
             eos_id=_first_id(tokenizer.eos_token_id, tokenizer.sep_token_id),
             bos_id=_first_id(tokenizer.bos_token_id, tokenizer.cls_token_id),
             mask_id=_first_id(tokenizer.mask_token_id),
+            chat=partial(apply_template, tokenizer) if tokenizer.chat_template else None,
         )
 
     @classmethod
@@ -164,7 +171,8 @@ class PretrainedTokenizer:
 def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
     """Return the tokenizer ``byte`` or ``demo``, that of a local folder, or that of a hub id.
 
-    Code that comes with a tokenizer is never run.
+    Code that comes with a tokenizer is never run: one that has some is read from its
+    ``tokenizer.json``.
     """
     if source == ByteTokenizer.name:
         return ByteTokenizer()
@@ -173,12 +181,14 @@ def load_tokenizer(source: str | PathLike[str]) -> TextTokenizer:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # slow to import
 
     folder = Path(source).expanduser()
+    where = folder if folder.exists() else source
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder if folder.exists() else source, trust_remote_code=False
-        )
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:  # the hub's client lets its network stack's errors through
-        raise FileNotFoundError(_not_found(source, folder, error)) from error
+        try:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(where)
+        except Exception:  # the first reason is the better one
+            raise FileNotFoundError(_not_found(source, folder, error)) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(
             f"{source}: expected a fast tokenizer (tokenizer.json), got {type(tokenizer).__name__}"
@@ -221,7 +231,14 @@ def check_fits(tokenizer: TextTokenizer, vocab_size: int) -> None:
 
 
 def _fits(tokenizer: TextTokenizer, vocab_size: int) -> bool:
-    return tokenizer.vocab_size in (vocab_size - 1, vocab_size)
+    """Tell whether ids are a model's, which may have padded its vocabulary a little.
+
+    >>> _fits(ByteTokenizer(), 257), _fits(ByteTokenizer(), 320)
+    (True, False)
+    """
+    surplus = vocab_size - tokenizer.vocab_size
+    padded = vocab_size % _PADDED_TO == 0 and 0 <= surplus <= _MOST_PADDING * vocab_size
+    return surplus in (0, 1) or padded
 
 
 def _split_bytes(text: str, starts: Int64[np.ndarray, " tokens"]) -> Int64[np.ndarray, " tokens"]:

@@ -1,8 +1,13 @@
 """Token sequences -> revealed sets -> conditional table -> scores on disk -> running bounds."""
 
-from tube_lightning.evaluator.batches import EvaluationBatches, EvaluationData, TokenBatch
+from tube_lightning.evaluator.batches import (
+    EvaluationBatches,
+    EvaluationData,
+    TokenBatch,
+    sequence_roles,
+)
 from tube_lightning.evaluator.block_scores import score_batch
-from tube_lightning.evaluator.live import LiveValues
+from tube_lightning.evaluator.live import LiveValues, curve_name
 from tube_lightning.evaluator.module import LikelihoodEvaluation
 from tube_lightning.evaluator.plan import Plan
 
@@ -13,5 +18,7 @@ __all__ = [
     "LiveValues",
     "Plan",
     "TokenBatch",
+    "curve_name",
     "score_batch",
+    "sequence_roles",
 ]

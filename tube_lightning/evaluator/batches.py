@@ -34,17 +34,22 @@ class TokenBatch(NamedTuple):
 
 
 def sequence_roles(
-    lengths: Int64[Tensor, " batch"], length: int, block_size: int
+    lengths: Int64[Tensor, " batch"],
+    length: int,
+    block_size: int,
+    after_end: Role = Role.ABSENT,
+    num_given: Int64[Tensor, " batch"] | None = None,
 ) -> Int64[Tensor, "batch blocks size"]:
-    """Give token 0, score the rest of each sequence, and leave out what is after its end.
+    """Give token 0 or more, score the rest of each sequence, and leave out what is after its end.
 
     >>> sequence_roles(torch.tensor([3, 5]), length=5, block_size=4).tolist()
     [[[1, 0, 0, 2], [2, 2, 2, 2]], [[1, 0, 0, 0], [0, 2, 2, 2]]]
     """
     num_blocks = -(-length // block_size)
     position = torch.arange(num_blocks * block_size)
-    roles = torch.where(position < lengths[:, None], Role.SCORED.value, Role.ABSENT.value)
-    roles[:, 0] = Role.GIVEN
+    roles = torch.where(position < lengths[:, None], Role.SCORED.value, after_end.value)
+    given = torch.ones_like(lengths) if num_given is None else num_given
+    roles[position < given[:, None]] = Role.GIVEN
     return roles.view(-1, num_blocks, block_size)
 
 
@@ -64,7 +69,8 @@ def block_texts(
 class EvaluationBatches:
     """Some of the batches of a text, in order; ``remaining`` are those of all ranks together.
 
-    ``sequences`` are those of the text that are evaluated, in the order in which they are.
+    ``sequences`` are those of the text that are evaluated, in the order in which they are. Blocks
+    that are as long as the text's longest sequence end where each sequence does (``cut``).
     """
 
     def __init__(
@@ -75,10 +81,12 @@ class EvaluationBatches:
         block_size: int,
         numbers: Sequence[int],
         remaining: Sequence[int],
+        cut: bool = False,
     ) -> None:
         self.text, self.sequences = text, sequences
         self.batch_size, self.block_size = batch_size, block_size
         self.numbers, self.remaining = numbers, remaining
+        self.cut = cut
 
     @property
     def finished(self) -> list[int]:
@@ -102,13 +110,15 @@ class EvaluationBatches:
         lengths = torch.full_like(rows, text.length)
         if text.lengths is not None:
             lengths = text.lengths[rows]
-        longest = int(lengths.max()) if ids else text.length
+        longest = int(lengths.max()) if ids and not self.cut else text.length
 
         def taken(known: Tensor | None) -> Tensor | None:
             return None if known is None else known[rows, :longest]
 
         tokens = text.tokens[rows, :longest]
-        roles = sequence_roles(lengths, longest, self.block_size)
+        after_end = Role.CUT if self.cut else Role.ABSENT
+        given = None if text.num_given is None else text.num_given[rows]
+        roles = sequence_roles(lengths, longest, self.block_size, after_end, given)
         return TokenBatch(
             number,
             ids,
@@ -125,7 +135,9 @@ class EvaluationData(lightning.LightningDataModule):
 
     ``num_batches`` are the first of those that the order of the sequences makes, or all: a longer
     evaluation has the batches of a shorter one. Every rank has equally many turns, for Lightning
-    passes over a rank that has none: where the batches run out, a turn is without one.
+    passes over a rank that has none: where the batches run out, a turn is without one. Blocks that
+    are ``cut`` end with their sequence. Groups of ``processes_a_batch`` neighbouring ranks score a
+    batch together.
     """
 
     def __init__(
@@ -137,19 +149,27 @@ class EvaluationData(lightning.LightningDataModule):
         files: ScoreFiles,
         order: Order = "spread",
         num_batches: int | None = None,
+        cut: bool = False,
+        processes_a_batch: int = 1,
     ) -> None:
         super().__init__()
         check_whole_number("batch_size", batch_size, least=1)
+        self.processes_a_batch = processes_a_batch
         self.text, self.order = text, order
         most = None if num_batches is None else num_batches * batch_size
         self.sequences = sequence_order(len(text), order)[:most]
-        self.batch_size, self.block_size = batch_size, block_size
+        self.batch_size, self.block_size, self.cut = batch_size, block_size, cut
         self.files = files
 
     @property
     def num_batches(self) -> int:
         """Count the batches that are to be evaluated."""
         return -(-len(self.sequences) // self.batch_size)
+
+    @property
+    def most_scored(self) -> int | None:
+        """Count the most scored tokens of a sequence, where that is one block."""
+        return self.text.most_scored if self.cut else None
 
     def remaining(self) -> list[int]:
         """List the batches that are not on disk."""
@@ -160,11 +180,13 @@ class EvaluationData(lightning.LightningDataModule):
         if self.trainer is None:
             numbers, rank, world_size = self.remaining(), 0, 1
         else:
-            rank, world_size = self.trainer.global_rank, self.trainer.world_size
-            numbers = self.trainer.strategy.broadcast(self.remaining() if rank == 0 else [])
+            together, first = self.processes_a_batch, self.trainer.global_rank == 0
+            rank = self.trainer.global_rank // together
+            world_size = self.trainer.world_size // together
+            numbers = self.trainer.strategy.broadcast(self.remaining() if first else [])
         turns = -(-len(numbers) // world_size)
         mine = numbers[rank::world_size]
         mine += [NO_BATCH] * (turns - len(mine))
         return EvaluationBatches(
-            self.text, self.sequences, self.batch_size, self.block_size, mine, numbers
+            self.text, self.sequences, self.batch_size, self.block_size, mine, numbers, self.cut
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tube_lightning.evaluator.continuous_time import HiddenDraws, hidden_draws
 from tube_lightning.evaluator.plan import Plan
+from tube_lightning.evaluator.short_answers import score_short, split_fixed_order
 from tube_lightning.lattice import (
     exact_elbo,
     exact_log_likelihoods,
@@ -41,6 +42,8 @@ from tube_lightning.scoring import (
     conditional_table,
 )
 
+_MAX_SETS = 1 << 28
+"""Most positions of the sets before all steps of all orderings at a time (256 MiB)."""
 _MAX_TABLE = 1 << 24
 """Most entries of a full table at a time (128 MiB): sequences are taken in slices of it."""
 
@@ -116,7 +119,9 @@ def _slices(
 ) -> list[_Batch]:
     """Cut a batch so that full tables stay small, and draw its orderings."""
     batch, blocks, size = roles.shape
-    together = max(1, _MAX_TABLE // (blocks * size << size)) if plan.exact else batch
+    together = max(1, _MAX_TABLE // (blocks * size << size))
+    if not plan.exact:
+        together = max(1, _MAX_SETS // (blocks * plan.num_orderings * size**2))
     slices = []
     for first in range(0, batch, together):
         ids = sequences[first : first + together]
@@ -127,15 +132,11 @@ def _slices(
     return slices
 
 
-def _regime_scores(
-    scores: Float64[Tensor, "batch blocks orderings"], **values: Tensor | None
-) -> RegimeScores:
-    """Split off the fixed order, which is the last."""
-    return RegimeScores(scores[..., :-1], left_to_right=scores[..., -1], **values)
-
-
 def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[str, RegimeScores]:
     """Run every revealed set once; all else is arithmetic on the table."""
+    if plan.lattice_size < plan.block_size:
+        short = score_short(model, batch.tokens, batch.roles, batch.times, plan, batch.token_budget)
+        return _add_continuous(short, model, batch, plan)
     table = conditional_table(
         model, batch.tokens, roles=batch.roles, token_budget=batch.token_budget
     )
@@ -147,7 +148,7 @@ def _score_exactly(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
         rows = table.gather(2, repeat(codes, "b n k -> b n k size", size=table.shape[-1]))
         continuous = draws.weighted_elbo(rows)
     return {
-        regime.name: _regime_scores(
+        regime.name: split_fixed_order(
             score_orderings(table, batch.times, regime.steps, batch.roles),
             **exact.get(regime, {}),
             continuous_elbo=continuous if regime == ANY_ORDER else None,
@@ -168,7 +169,7 @@ def _exact_values(
     plan: Plan,
 ) -> dict[Regime, dict[str, Tensor]]:
     """Sum over all orders, regime by regime. Chunks count scored positions only."""
-    chunked = [r for r in plan.exact_regimes if isinstance(r.steps, EqualChunks)]
+    chunked = [r for r in plan.exact_regimes if isinstance(r.unconstrained.steps, EqualChunks)]
     plain = [regime for regime in plan.exact_regimes if regime not in chunked]
     values = {}
     if plain:
@@ -193,8 +194,9 @@ def _exact_chunks(
         blocks = torch.nonzero((roles == kind).all(dim=-1))
         here = tuple(send(blocks, table.device).unbind(dim=1))
         small = scored_table(table[here], kind)
-        exact[here] = exact_log_likelihoods(small, [regime.steps])[..., 0]
-        elbo[here] = exact_elbo(small, regime.steps)
+        steps = regime.steps if kind[0] == Role.SCORED else regime.unconstrained.steps
+        exact[here] = exact_log_likelihoods(small, [steps])[..., 0]
+        elbo[here] = exact_elbo(small, steps)
     return {"exact": exact, "exact_elbo": elbo}
 
 
@@ -205,7 +207,9 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
     roles = rearrange(batch.roles, "b n size -> (b n) 1 size")
     drawn = [reveal_steps(times, regime.steps, roles) for regime in plan.regimes]
     sets = distinct_sets(*drawn)
-    table = conditional_rows(model, batch.tokens, sets, token_budget=batch.token_budget)
+    table = conditional_rows(
+        model, batch.tokens, sets, roles=batch.roles, token_budget=batch.token_budget
+    )
     position = torch.arange(table.shape[1], device=table.device)
     roles = send(roles, table.device)
     regimes = {}
@@ -213,12 +217,19 @@ def _score_sampled(model: BlockModel[Any], batch: _Batch, plan: Plan) -> dict[st
         terms = table[send(index, table.device), position.expand_as(index)]
         scored = (roles == Role.SCORED).expand_as(index)
         scores = torch.where(scored, terms, 0.0).sum(dim=-1)
-        regimes[regime.name] = _regime_scores(scores.view(shape))
-    if plan.protocol.elbo_seeds:
-        continuous = _continuous_elbo(model, batch, plan)
-        any_order = regimes[ANY_ORDER.name]
-        regimes[ANY_ORDER.name] = replace(any_order, continuous_elbo=continuous)
-    return regimes
+        regimes[regime.name] = split_fixed_order(scores.view(shape))
+    return _add_continuous(regimes, model, batch, plan)
+
+
+def _add_continuous(
+    regimes: dict[str, RegimeScores], model: BlockModel[Any], batch: _Batch, plan: Plan
+) -> dict[str, RegimeScores]:
+    """Add the ELBO in continuous time to the any-order regime, if it is wanted."""
+    if not plan.protocol.elbo_seeds:
+        return regimes
+    any_order = regimes[ANY_ORDER.name]
+    continuous = _continuous_elbo(model, batch, plan)
+    return regimes | {ANY_ORDER.name: replace(any_order, continuous_elbo=continuous)}
 
 
 def _continuous_elbo(
@@ -231,6 +242,8 @@ def _continuous_elbo(
     block, distinct, row = unique_sets(owner, revealed)
     needed = ~distinct & (batch.roles.flatten(0, 1)[block] == Role.SCORED)
     sets = RevealedSets(distinct, needed, block, index=())
-    table = conditional_rows(model, batch.tokens, sets, token_budget=batch.token_budget)
+    table = conditional_rows(
+        model, batch.tokens, sets, roles=batch.roles, token_budget=batch.token_budget
+    )
     draws = map_tensors(lambda _, tensor: send(tensor, table.device), draws)
     return draws.weighted_elbo(table[send(row, table.device)].view(draws.hidden.shape))

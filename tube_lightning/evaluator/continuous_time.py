@@ -48,7 +48,7 @@ def hidden_draws(
     """
     _, blocks, size = roles.shape
     uniform = _rate_and_positions(seed, sequences, blocks, num_draws, size).to(roles.device)
-    own_blocks = (roles != Role.ABSENT).any(dim=-1).sum(dim=-1)  # the batch may pad with others
+    own_blocks = (roles < Role.ABSENT).any(dim=-1).sum(dim=-1)  # the batch may pad with others
     number = torch.arange(blocks, device=roles.device, dtype=torch.float64)
     spread = (number / own_blocks[:, None].clamp(min=1))[..., None]
     rate = MIN_TIME + (1 - MIN_TIME) * ((uniform[:, :1, :, 0] + spread) % 1.0)

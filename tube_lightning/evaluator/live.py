@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 import lightning
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
@@ -14,6 +13,7 @@ from tube_lightning.loggers import plot_against
 from tube_lightning.metrics import EXACT, Measured
 from tube_lightning.regimes import headline
 from tube_lightning.scores import ARM, ARM_FT
+from tube_lightning.terminal import bar_console
 
 RunningValues = dict[str, dict[str, Measured]]
 TOKENS_SCORED = "tokens_scored"
@@ -88,7 +88,7 @@ class LiveValues(lightning.Callback):
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
         curves = {
-            name if name in (ARM, ARM_FT) else f"{regime}/{name}": value.ppl
+            curve_name(regime, name): value.ppl
             for regime, quantities in values.items()
             for name, value in quantities.items()
         }
@@ -114,6 +114,15 @@ class LiveValues(lightning.Callback):
             self._bar = None
 
 
+def curve_name(regime: str, name: str) -> str:
+    """Name the perplexity of a quantity, as curves and tables of loggers have it.
+
+    >>> curve_name("nfe_2", "tube"), curve_name("nfe_2", "arm")
+    ('nfe_2/tube_ppl', 'arm_ppl')
+    """
+    return f"{name}_ppl" if name in (ARM, ARM_FT) else f"{regime}/{name}_ppl"
+
+
 def _bar(total: int) -> Progress:
     """Make a bar that shortens itself, and then the bracket, where the screen is narrow."""
     count, clock = 2 * len(str(total)) + 1, len("0:00:00")
@@ -123,7 +132,7 @@ def _bar(total: int) -> Progress:
         MofNCompleteColumn(table_column=Column(min_width=count)),
         TimeRemainingColumn(table_column=Column(min_width=clock)),
         TextColumn("{task.description}"),
-        console=Console(stderr=True),
+        console=bar_console(),
     )
 
 

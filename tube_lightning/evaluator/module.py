@@ -44,7 +44,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
 
     ``arms`` are autoregressive models by name: "arm" is the baseline, "arm_ft" one fine-tuned on
     the block model's samples. The running values are for people who watch; results are made from
-    the files, in their order. Between the first batch and the last no rank waits for another.
+    the files, in their order. Between the first batch and the last no rank waits for another,
+    unless groups of ``processes_a_batch`` neighbouring ranks hold one copy of the model: these
+    score the same batches, and the first of them keeps the scores.
 
     ``token_budget`` is how many tokens go through a network at once (default: as many as fit), and
     ``directory`` where the run's record is, which tells it.
@@ -60,8 +62,10 @@ class LikelihoodEvaluation(lightning.LightningModule):
         *,
         token_budget: int | None = None,
         directory: Path | None = None,
+        processes_a_batch: int = 1,
     ) -> None:
         super().__init__()
+        self.processes_a_batch = processes_a_batch
         self.model, self.plan, self.files = model, plan, files
         self._arm_names = tuple(arms)
         for name, arm in arms.items():
@@ -72,6 +76,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
         self.budget: TokenBudget | None = None
         self.board = Noticeboard()
         self._num_batches = 0
+        # every process has read the same files: DDP need not send what they hold
+        states = (*self.named_parameters(), *self.named_buffers())
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in states]
 
     def _metrics(self, regime: Regime, settings: EstimatorSettings) -> MetricCollection:
         quantities = [
@@ -101,10 +108,11 @@ class LikelihoodEvaluation(lightning.LightningModule):
         )
         if self.budget is not None and self.budget.tokens != before and self.directory is not None:
             record_budget(self.directory, self.device.type, self.budget.tokens, shrunk=True)
-        scores = replace(scores, texts=batch.texts)
-        self.files.write(batch.number, scores)
-        self.count(scores)
-        self._num_batches += 1
+        if self.global_rank % self.processes_a_batch == 0:  # others of the group have the same
+            scores = replace(scores, texts=batch.texts)
+            self.files.write(batch.number, scores)
+            self.count(scores)
+            self._num_batches += 1
         self._pin("scoring")
 
     def _arms(self) -> dict[str, AutoregressiveModel]:
@@ -180,7 +188,10 @@ class LikelihoodEvaluation(lightning.LightningModule):
 
     def on_test_batch_end(self, outputs: object, batch: TokenBatch, *_: object) -> None:
         """Stop if any rank was asked to: the finished batches are on disk."""
-        if batch.sequences and self.board.must_stop():
+        stop = self.board.must_stop()
+        if self.processes_a_batch > 1:  # a group that hears of it apart would wait for each other
+            stop = self.trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if batch.sequences and stop:
             self._leave_together("stopped")
 
     def on_test_epoch_end(self) -> None:

@@ -18,15 +18,30 @@ MAX_ENUMERATED_BANK = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """How a protocol scores blocks of one size."""
+    """How a protocol scores blocks of one size.
+
+    ``first_first`` constrains all orderings to begin with the first position. ``most_scored`` is
+    the largest number of scored positions of a block, where it is known to be below its size: by it
+    the lattice is judged.
+    """
 
     protocol: Protocol
     block_size: int
+    first_first: bool = False
+    most_scored: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an estimator whose sets no constrained order has."""
+        if self.first_first and self.protocol.elbo_seeds:
+            raise ValueError(
+                f"elbo_seeds: expected 0 for a model whose blocks begin with their first token, "
+                f"got {self.protocol.elbo_seeds}"
+            )
 
     @property
     def regimes(self) -> tuple[Regime, ...]:
         """List the regimes."""
-        return self.protocol.regimes(self.block_size)
+        return self.protocol.regimes(self.block_size, first_first=self.first_first)
 
     @property
     def num_orderings(self) -> int:
@@ -36,20 +51,25 @@ class Plan:
     @property
     def exact(self) -> bool:
         """Tell whether all orders are summed: every set of the lattice goes through the network."""
-        return self.block_size <= self.protocol.exact_max_block_size
+        return self.lattice_size <= self.protocol.exact_max_block_size
+
+    @property
+    def lattice_size(self) -> int:
+        """Count the positions over whose sets the lattice of the largest block goes."""
+        return self.block_size if self.most_scored is None else self.most_scored
 
     @property
     def exact_regimes(self) -> tuple[Regime, ...]:
         """List the regimes whose recursion can take so large a block."""
         if not self.exact:
             return ()
-        return tuple(r for r in self.regimes if self.block_size <= r.largest_exact_block)
+        return tuple(r for r in self.regimes if self.lattice_size <= r.largest_exact_block)
 
     @property
     def most_sets(self) -> int:
         """Count the revealed sets of a block, at most: of T steps they are among an ordering's."""
         if self.exact:
-            return (1 << self.block_size) - 1
+            return (1 << self.lattice_size) - 1
         drawn = self.num_orderings * self.protocol.num_banks + 1  # one from left to right
         return drawn * self.block_size + self.protocol.elbo_seeds
 

@@ -9,10 +9,10 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from tube_lightning.lattice.recursions import log_chunk_paths, log_group_paths
-from tube_lightning.lattice.table import checked_size
+from tube_lightning.lattice.table import checked_size, split_first
 from tube_lightning.orderings import all_sets
 from tube_lightning.placement import send
-from tube_lightning.regimes import Regime, Steps
+from tube_lightning.regimes import EqualChunks, FirstFirst, Regime, Steps
 
 MAX_ELBO_STEPS = 1_000_000
 _MAX_ELEMENTS = 1 << 21
@@ -24,8 +24,16 @@ def exact_log_likelihoods(
 ) -> Float64[Tensor, "*batch regimes"]:
     """Return log p(x) of a block under several regimes, exactly, in nats.
 
-    All T-step regimes share one recursion, so the last axis costs little.
+    All T-step regimes share one recursion, so the last axis costs little. Behind ``FirstFirst`` the
+    others are summed with position 0 revealed.
     """
+    rests = [steps.rest for steps in regimes if isinstance(steps, FirstFirst)]
+    if rests and len(rests) < len(regimes):
+        raise ValueError(f"regimes: expected all of them FirstFirst or none, got {list(regimes)}")
+    if rests:
+        first, others = split_first(table)
+        behind = exact_log_likelihoods(others, rests) if others.shape[-1] else 0.0
+        return first[..., None].expand(*first.shape, len(rests)) + behind
     table, size = _prepare_table(table, regimes)
     max_groups = min(size, max((r for r in regimes if isinstance(r, int)), default=0))
     log_groups = table.new_empty(0)
@@ -42,7 +50,7 @@ def exact_log_likelihoods(
             ways = send(torch.tensor(log_ways, dtype=torch.float64), table.device)
             log_paths = torch.logsumexp(log_groups + ways, dim=-1)
             return log_paths - size * math.log(steps)
-        sizes = (1,) * size if steps is None else steps.sizes(size)
+        sizes = steps.sizes(size) if isinstance(steps, EqualChunks) else (1,) * size
         log_orders = math.lgamma(size + 1) - sum(math.lgamma(s + 1) for s in sizes)
         return _by_slices(partial(log_chunk_paths, sizes=sizes), table, 2**size * size) - log_orders
 
@@ -80,6 +88,9 @@ def exact_elbo(
 
     Reference: TUBE paper, eq. (ao_arm_elbo) and (mdm_elbo).
     """
+    if isinstance(steps, FirstFirst):
+        first, others = split_first(table)
+        return first + (exact_elbo(others, steps.rest) if others.shape[-1] else 0.0)
     table, size = _prepare_table(table, [steps])
     weights = torch.tensor(_edge_weights(size, steps), dtype=torch.float64)
     sets = all_sets(size)
@@ -147,7 +158,7 @@ def _edge_weights(size: int, steps: Steps) -> list[float]:
         powers = ((before**k) * (1 - before) ** (size - 1 - k) for k in range(size))
         return [*(power.mean().item() for power in powers), 0.0]
     weights, revealed = [0.0] * (size + 1), 0
-    for chunk in (1,) * size if steps is None else steps.sizes(size):
+    for chunk in steps.sizes(size) if isinstance(steps, EqualChunks) else (1,) * size:
         weights[revealed] = chunk / (size - revealed) / math.comb(size, revealed)
         revealed += chunk
     return weights

@@ -43,6 +43,18 @@ def scored_table(
     return table[..., rows, :][..., columns]
 
 
+def split_first(
+    table: Float[Tensor, "*batch sets size"],
+) -> tuple[Float64[Tensor, "*batch"], Float64[Tensor, "*batch half_sets others"]]:
+    """Return log p(x_0) with nothing revealed, and the table of the others with x_0 revealed."""
+    checked_size(table)
+    first = table[..., 0, 0].double()
+    bad = first.isnan() | (first == math.inf)
+    if bad.any():
+        raise ValueError(f"table: expected log-probabilities, got {first[bad][0].item()}")
+    return first, table[..., 1::2, 1:].double()
+
+
 def score_orderings(
     table: Float[Tensor, "*#batch sets size"],
     draws: Shaped[Tensor, "*#batch orderings size"],

@@ -11,6 +11,7 @@ from tube_lightning.measure.corpus import (
 from tube_lightning.measure.differences import difference_name, measure_against
 from tube_lightning.measure.ledger import Pieces, counted_values, sum_pieces, total_nats
 from tube_lightning.measure.parts import RunParts
+from tube_lightning.measure.shared_text import SharedText
 from tube_lightning.measure.tails import Tail
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "RegimeQuantities",
     "RegimeValues",
     "RunParts",
+    "SharedText",
     "Tail",
     "counted_values",
     "difference_name",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tube_lightning.networks.dense_attention import attend_densely
 from tube_lightning.networks.dit import DiT, DiTConfig
 from tube_lightning.networks.head import token_log_probs
+from tube_lightning.networks.precision import device_only
 from tube_lightning.networks.tokens import check_tokens
 from tube_lightning.networks.trunk import FrozenTrunk, Trunk, in_own_precision
 
@@ -19,7 +20,7 @@ _MAX_LOGITS = 1 << 28
 """Most logits of a transformers model at a time (1 GiB in fp32), unless one sequence has more."""
 
 
-def _check_finite(log_probs: Tensor) -> None:
+def check_finite(log_probs: Tensor) -> None:
     """Refuse NaN and infinities, naming the first."""
     bad = ~log_probs.isfinite()
     if bad.any():
@@ -77,7 +78,7 @@ class DiTARM(nn.Module):
         x = trunk.run(inputs, positions, lambda _, own: attend_densely(*own, causal=True))
         flat = token_log_probs(trunk.final_norm(x).flatten(0, 1), trunk.head, targets.flatten())
         log_probs = flat.view_as(targets)
-        _check_finite(log_probs)
+        check_finite(log_probs)
         return log_probs
 
 
@@ -154,7 +155,7 @@ class TransformersARM(nn.Module):
         sequences = max(1, _MAX_LOGITS // (tokens.shape[1] * self.vocab_size))
         with torch.autocast(tokens.device.type, enabled=False):
             log_probs = torch.cat([self._score_some(some) for some in tokens.split(sequences)])
-        _check_finite(log_probs)
+        check_finite(log_probs)
         return log_probs
 
     def _score_some(self, tokens: Tensor) -> Tensor:
@@ -165,6 +166,5 @@ class TransformersARM(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TransformersARM":
         """Follow a trainer to its device, never to its precision."""
-        device = fn(torch.empty(0, device=self.model.device)).device
-        super()._apply(lambda tensor: tensor.to(device), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(device_only(fn, self.model.device), recurse)  # type: ignore[no-untyped-call]
         return self

@@ -10,14 +10,15 @@ def attend_densely(
     queries: Float[Tensor, "rows size heads width"],
     keys: Float[Tensor, "rows seen kv_heads width"],
     values: Float[Tensor, "rows seen kv_heads width"],
-    sees: Bool[Tensor, "size seen"] | None = None,
+    sees: Bool[Tensor, "*rows_and_heads #size seen"] | None = None,
     *,
     causal: bool = False,
 ) -> Float[Tensor, "rows size heads width"]:
     """Let each token attend to all keys of its row, or to those that it ``sees``.
 
-    ``causal`` instead leaves each token those up to its own. A head of keys and values serves
-    ``heads // kv_heads`` neighbouring heads of queries.
+    ``causal`` instead leaves each token those up to its own. ``sees`` may have axes for rows and
+    heads in front. A head of keys and values serves ``heads // kv_heads`` neighbouring heads of
+    queries.
     """
     q, k, v = (rearrange(p, "rows t h w -> rows h t w") for p in (queries, keys, values))
     group = q.shape[1] // k.shape[1]

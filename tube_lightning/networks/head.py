@@ -15,7 +15,7 @@ from tube_lightning.networks.products import linear
 _CACHED_LOGITS = 1 << 21
 """Aimed size of a piece of the logits on a CPU, in numbers (8 MiB): it should stay in the cache."""
 _MIN_PIECE = 1024
-_HELD_LOGITS = 1 << 26
+HELD_LOGITS = 1 << 26
 """Most logits at a time elsewhere (256 MiB, and as much again for their log-softmax)."""
 
 
@@ -64,7 +64,7 @@ def _by_tokens(
 
     A head in half precision is widened once.
     """
-    piece = max(1, _HELD_LOGITS // len(head[1]))
+    piece = max(1, HELD_LOGITS // len(head[1]))
     weight, bias = (t.to(hidden.dtype) for t in head)
     nats = [
         F.cross_entropy(linear(some, weight, bias), theirs, reduction="none")

@@ -28,6 +28,8 @@ class PlannedRows:
     needed: Bool[Tensor, "rows size"]
     num_blocks: int
     """of each sequence"""
+    exists: Bool[Tensor, "rows size"] | None = None
+    """which positions there are; None if all"""
 
     @property
     def places(self) -> Int64[Tensor, " needed"]:
@@ -57,6 +59,7 @@ class PlannedRows:
                 tokens=tokens[block],
                 revealed=there.revealed[here],
                 needed=there.needed[here],
+                exists=None if there.exists is None else there.exists[here],
             )
             own_places = places[ends[here.start] : ends[here.stop]] - begin * size
             yield rows.known(own_places, self._runs(here, first_sequence))

@@ -1,10 +1,11 @@
 """The precision that a model states, whatever the process is set to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 @contextmanager
@@ -26,3 +27,12 @@ def own_precision(device: torch.device) -> Iterator[None]:
         finally:
             torch.set_float32_matmul_precision("medium" if on_cpu == "bf16" else "high")
             cpu.matmul.fp32_precision = on_cpu
+
+
+def device_only(fn: Callable[[Tensor], Tensor], now: torch.device) -> Callable[[Tensor], Tensor]:
+    """Reduce what ``nn.Module._apply`` would do to tensors, which are ``now`` on one device.
+
+    They change to the device where it would leave them, and stay as they are otherwise.
+    """
+    device = fn(torch.empty(0, device=now)).device
+    return lambda tensor: tensor.to(device)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 _X86 = ("x86_64", "amd64")
@@ -41,6 +41,21 @@ def linear_gelu(
     if _by_onednn(x, weight, bias) and not _needs_gradient(x, weight, bias):
         return _onednn(x, weight, bias, "gelu")
     return F.gelu(linear(x, weight, bias), approximate="tanh")
+
+
+class ProductLinear(nn.Linear):
+    """A linear map of somebody else's network, by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``."""
+        return linear(x, self.weight, self.bias)
+
+
+def use_own_products(network: nn.Module) -> None:
+    """Let the linear maps of a network of another library be `linear`, weights as they are."""
+    for module in network.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = ProductLinear
 
 
 def _by_onednn(x: Tensor, *parameters: Tensor | None) -> bool:

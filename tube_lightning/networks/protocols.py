@@ -37,6 +37,8 @@ class NoisyRows:
     revealed: Bool[Tensor, "rows size"]
     needed: Bool[Tensor, "rows size"]
     """Where a log-probability is asked for: hidden positions only."""
+    exists: Bool[Tensor, "rows size"] | None = None
+    """Which positions there are; None if all. Only rows that are whole sequences lack some."""
 
     @cached_property
     def places(self) -> Int64[Tensor, " needed"]:

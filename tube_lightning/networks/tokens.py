@@ -52,5 +52,6 @@ def check_vocabularies(block_model: BlockModel[Any], arm: AutoregressiveModel) -
     if arm.vocab_size not in (size - 1, size):
         raise ValueError(
             f"arm: expected a vocabulary of {size - 1} tokens like the block model's, or of {size} "
-            f"with its mask token, got {arm.vocab_size}: is it another tokenizer?"
+            f"with its mask token, got {arm.vocab_size}: give its tokenizer (arm.tokenizer=), and "
+            "the two are compared per byte"
         )

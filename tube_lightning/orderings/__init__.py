@@ -12,12 +12,13 @@ from tube_lightning.orderings.sets import (
 )
 from tube_lightning.orderings.steps import ALREADY, NEVER, partition_steps, reveal_steps
 from tube_lightning.orderings.times import all_orderings, left_to_right_times, reveal_times
-from tube_lightning.regimes import EqualChunks, Steps
+from tube_lightning.regimes import EqualChunks, FirstFirst, Steps
 
 __all__ = [
     "ALREADY",
     "NEVER",
     "EqualChunks",
+    "FirstFirst",
     "RevealedSets",
     "Role",
     "Steps",

@@ -1,4 +1,4 @@
-"""What a position of a block is to the likelihood: scored, given or absent."""
+"""What a position of a block is to the likelihood: scored, given, absent or cut."""
 
 from enum import IntEnum
 
@@ -16,6 +16,8 @@ class Role(IntEnum):
     """Always visible, not counted: a BOS token, a prompt."""
     ABSENT = 2
     """After the end of the sequence: always masked, not counted."""
+    CUT = 3
+    """After the end where the block ends as well: it does not exist, and nothing sees it."""
 
 
 def block_roles(length: int, block_size: int, num_given: int = 1) -> Int64[Tensor, "blocks size"]:

@@ -72,9 +72,11 @@ def unique_sets(
     size = revealed.shape[1]
     if _fits_code(int(block.max()) + 1 if len(block) else 1, size):
         return _unique_codes((block << size) + encode_sets(revealed), size)
-    entries = torch.cat([block[:, None], revealed.long()], dim=1)
-    distinct, row = torch.unique(entries, dim=0, return_inverse=True)
-    return distinct[:, 0], distinct[:, 1:] == 1, row
+    words = [encode_sets(some) for some in revealed.split(_MAX_CODE_BITS, dim=1)]
+    distinct, row = torch.unique(torch.stack([block, *words], 1), dim=0, return_inverse=True)
+    widths = [some.shape[1] for some in revealed[:0].split(_MAX_CODE_BITS, dim=1)]
+    sets = [decode_sets(distinct[:, 1 + i], width) for i, width in enumerate(widths)]
+    return distinct[:, 0], torch.cat(sets, dim=1), row
 
 
 def _check_code_size(size: int) -> None:

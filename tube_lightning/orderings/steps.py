@@ -1,8 +1,8 @@
 """Reveal steps: at which step of a regime each position of a draw is revealed.
 
 A draw is either reveal times (float, one per position) or an ordering (int, entry t is the
-position revealed t-th). Given positions have step -1 and absent ones ``NEVER``, so that "revealed
-before" is a comparison of steps for every role.
+position revealed t-th). Given positions have step -1, absent and cut ones ``NEVER``, so that
+"revealed before" is a comparison of steps for every role.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from tube_lightning.orderings.roles import Role
-from tube_lightning.regimes import EqualChunks, Steps
+from tube_lightning.regimes import EqualChunks, FirstFirst, Steps
 
 ALREADY = -1
 NEVER = torch.iinfo(torch.int64).max
@@ -24,7 +24,7 @@ def _ranks(
     """Rank the scored positions of each draw from 0, and count them."""
     times = draws if draws.is_floating_point() else draws.argsort(dim=-1).double()
     times = times.masked_fill(roles == Role.GIVEN, -torch.inf)
-    times = times.masked_fill(roles == Role.ABSENT, torch.inf)
+    times = times.masked_fill(roles >= Role.ABSENT, torch.inf)
     num_given = (roles == Role.GIVEN).sum(dim=-1, keepdim=True)
     ranks = times.argsort(dim=-1, stable=True).argsort(dim=-1) - num_given
     return ranks, (roles == Role.SCORED).sum(dim=-1, keepdim=True)
@@ -33,9 +33,9 @@ def _ranks(
 def _place_unscored(
     revealed_at: Int64[Tensor, "*batch size"], roles: Int64[Tensor, "*#batch size"]
 ) -> Int64[Tensor, "*batch size"]:
-    """Put given positions before every step and absent ones after."""
+    """Put given positions before every step, absent and cut ones after."""
     revealed_at = revealed_at.masked_fill(roles == Role.GIVEN, ALREADY)
-    return revealed_at.masked_fill(roles == Role.ABSENT, NEVER)
+    return revealed_at.masked_fill(roles >= Role.ABSENT, NEVER)
 
 
 def _check_draws(
@@ -73,14 +73,17 @@ def reveal_steps(
     """Return the step at which each position is revealed under a regime.
 
     One draw of reveal times serves every regime: its order is the any-order ARM's, ``floor(u T)``
-    the step of the T-step MDM, and the chunks cut the same order. ``roles`` broadcasts against
-    the draws: give [blocks, 1, size] for draws of [blocks, orderings, size].
+    the step of the T-step MDM, and the chunks cut the same order. ``FirstFirst`` puts position 0
+    before them all, if it is scored. ``roles`` broadcasts against the draws: give [blocks, 1, size]
+    for draws of [blocks, orderings, size].
 
     >>> times = torch.tensor([0.7, 0.1, 0.4])
     >>> [reveal_steps(times, steps).tolist() for steps in (None, 2, EqualChunks(2))]
     [[2, 0, 1], [1, 0, 0], [1, 0, 0]]
     """
     roles = _check_draws(draws, roles)
+    if isinstance(steps, FirstFirst):
+        return _first_first(draws, steps, roles)
     if isinstance(steps, int):
         if steps < 1:
             raise ValueError(f"steps: expected at least 1, got {steps}")
@@ -101,6 +104,16 @@ def reveal_steps(
             extra + (ranks - extra * (small + 1)) // small.clamp(min=1),
         )
     return _place_unscored(ranks, roles)
+
+
+def _first_first(
+    draws: Shaped[Tensor, "*batch size"], steps: FirstFirst, roles: Int64[Tensor, "*#batch size"]
+) -> Int64[Tensor, "*batch size"]:
+    """Reveal a scored position 0 alone, and the others as if it were given."""
+    first = (torch.arange(draws.shape[-1], device=draws.device) == 0) & (roles == Role.SCORED)
+    others = reveal_steps(draws, steps.rest, roles.masked_fill(first, Role.GIVEN))
+    later = torch.where((others == ALREADY) | (others == NEVER), others, others + 1)
+    return torch.where(first, 0, later)
 
 
 def partition_steps(

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hydra.errors import InstantiationException
+
 _LEVELS = {
     "lightning.pytorch": logging.WARNING,
     "lightning.fabric": logging.WARNING,
@@ -19,8 +21,9 @@ def errors_in_a_line() -> Iterator[None]:
     """Tell what users can mend without the way there; HYDRA_FULL_ERROR=1 shows that as well."""
     try:
         yield
-    except (ValueError, OSError) as error:
-        if os.environ.get("HYDRA_FULL_ERROR"):
+    except (ValueError, OSError, InstantiationException) as raised:
+        error = raised.__cause__ if isinstance(raised, InstantiationException) else raised
+        if os.environ.get("HYDRA_FULL_ERROR") or not isinstance(error, ValueError | OSError):
             raise
         print(f"error: {error}\n(HYDRA_FULL_ERROR=1 shows where)", file=sys.stderr)
         raise SystemExit(1) from None
@@ -40,6 +43,7 @@ def quiet_lightning() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The .srun. command is available")
             warnings.filterwarnings("ignore", "Total length of .* across ranks is zero")
+            warnings.filterwarnings("ignore", "IProgress not found")  # bars of transformers
             warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\). is deprecated")
             yield
     finally:

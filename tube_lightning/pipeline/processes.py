@@ -25,6 +25,20 @@ def decides_alone(trainer: lightning.Trainer) -> bool:
     return trainer.is_global_zero and not environment.creates_processes_externally
 
 
+def connect_early(trainer: lightning.Trainer) -> None:
+    """Connect the processes before models are loaded: they will share one copy of a network.
+
+    Lightning starts processes of its own only when models are there already.
+    """
+    environment = trainer._accelerator_connector.cluster_environment
+    if trainer.world_size == 1 or not environment.creates_processes_externally:
+        raise ValueError(
+            "tensor_parallel: expected processes that are started together: torchrun "
+            f"--nproc-per-node={trainer.num_devices} evaluate.py ..., or srun"
+        )
+    trainer.strategy.setup_environment()
+
+
 @contextmanager
 def ends_together(trainer: lightning.Trainer) -> Iterator[None]:
     """Until the first batch, let SIGTERM end this process and those that it started."""

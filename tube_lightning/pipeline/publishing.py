@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
+from tube_lightning.evaluator import curve_name
 from tube_lightning.report import Estimate, Results
 from tube_lightning.rundir import FIGURES_FOLDER
 from tube_lightning.scores import ARM, ARM_FT
@@ -28,11 +29,11 @@ def publish(loggers: Iterable[Logger], results: Results, directory: Path) -> Non
 def _summary(results: Results) -> dict[str, object]:
     """Name final perplexities as their curves are: these replace the curves' last points."""
     final: dict[str, object] = {
-        f"{regime}/{name}": value["ppl"]
+        curve_name(regime, name): value["ppl"]
         for regime, estimates in results["regimes"].items()
         for name, value in estimates.items()
     }
-    final |= {name: arm["ppl"] for name, arm in _arms(results)}
+    final |= {curve_name("", name): arm["ppl"] for name, arm in _arms(results)}
     return final | {"verdict": results["verdict"], **results["counts"]}
 
 

@@ -11,14 +11,25 @@ import lightning
 from rich.console import Console
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.checkpoints import Checkpoint, load_arm, load_block_model, read_sizes
+from tube_lightning.checkpoints import (
+    Checkpoint,
+    load_arm,
+    load_block_model_on,
+    load_companion,
+    read_sizes,
+    say,
+    suggest_arms,
+)
 from tube_lightning.checks import check_whole_number
 from tube_lightning.cluster import disconnecting
-from tube_lightning.data import Order, TokenSequences, check_order
+from tube_lightning.data import AtMost, Order, TokenSequences, check_order
 from tube_lightning.evaluator import EvaluationData, LikelihoodEvaluation, Plan
-from tube_lightning.networks import AutoregressiveModel, BlockModel, model_identity
+from tube_lightning.networks import AutoregressiveModel, BlockModel, goes_first, size_of_blocks
+from tube_lightning.pipeline.claim import claim, most_sequences
 from tube_lightning.pipeline.compatibility import check_models
+from tube_lightning.pipeline.other_tokens import OtherARM, read_in_other_tokens, share_text
 from tube_lightning.pipeline.processes import (
+    connect_early,
     decides_alone,
     ends_together,
     says_how_to_continue,
@@ -31,14 +42,12 @@ from tube_lightning.rundir import (
     SCORES_FOLDER,
     UNFINISHED,
     RunRecord,
-    claim_directory,
     recorded_budgets,
 )
-from tube_lightning.scores import ARM, ARM_FT, LAYOUT, ScoreFiles
+from tube_lightning.scores import ARM, ARM_FT, ScoreFiles
 
 PATIENCE_SECONDS = 30.0
 """How long parts that other machines wrote may take to appear on a network file system."""
-_WHERE_MODELS_ARE = ("checkpoint", "revision", "plugin")
 _PACKAGES = ("tube_lightning", "torch", "lightning", "torchmetrics", "transformers", "datasets")
 
 
@@ -59,6 +68,8 @@ def run_evaluation(
     paper_table: str | None,
     token_budget: int | None,
     settings: Mapping[str, Any],
+    arm_tokenizer: str | None = None,
+    arm_length: int | None = None,
 ) -> Results | None:
     """Evaluate checkpoints on a text, and write everything to a directory.
 
@@ -75,7 +86,8 @@ def run_evaluation(
         check_whole_number("token_budget", token_budget, least=1)
     check_order(order)
     known = read_sizes(model)
-    length = known.length if length is None else length
+    if length is None and known.length is not None:
+        length = AtMost(known.length)
     if known.vocab_size is None:
         raise ValueError(f"{model}: its family does not tell its vocab_size, which texts must fit")
     if length is None:
@@ -84,35 +96,45 @@ def run_evaluation(
         raise ValueError(f"length: expected at most {known.length}, the model's, got {length}")
     if paper_table is not None:
         check_paper_table(paper_table)
+    directory = Path(output_dir).expanduser()
     text = data(
         length=length,
         vocab_size=known.vocab_size,
-        max_sequences=_most_sequences(num_batches, batch_size, order),
+        max_sequences=most_sequences(num_batches, batch_size, order, directory),
     )
+    other = None
+    if arm is not None and arm_tokenizer is not None:
+        other = read_in_other_tokens(
+            load_arm(arm), str(arm), arm_tokenizer, data, length=arm_length or length, text=text
+        )
+        arm = None
     arms = {name: c for name, c in ((ARM, arm), (ARM_FT, arm_ft)) if c is not None}
-    return score_and_report(
-        load_block_model(model),
-        {name: load_arm(checkpoint) for name, checkpoint in arms.items()},
+    if not arms and other is None and trainer.is_global_zero and (advice := suggest_arms(model)):
+        say(advice)
+    if model.tensor_parallel > 1:
+        connect_early(trainer)
+    network = load_block_model_on(trainer.strategy.root_device, model)
+    results = score_and_report(
+        network,
+        {name: load_companion(checkpoint, network) for name, checkpoint in arms.items()},
         text,
         protocol=protocol,
         estimators=estimators,
         trainer=trainer,
-        directory=Path(output_dir).expanduser(),
+        directory=directory,
         batch_size=batch_size,
         num_batches=num_batches,
         order=order,
-        settings={**settings, "length": length},
+        settings={**settings, "length": text.length},
         checkpoints={"model": str(model), **{name: str(c) for name, c in arms.items()}},
         paper_table=paper_table,
         token_budget=token_budget,
+        processes_a_batch=model.tensor_parallel,
+        other=other,
     )
-
-
-def _most_sequences(num_batches: int | None, batch_size: int, order: Order) -> int | None:
-    """Tell how much of a text is to be read: only its beginning, if nothing else is taken."""
-    if num_batches is None or order != "contiguous":
-        return None
-    return num_batches * batch_size
+    if results is not None:
+        Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
+    return results
 
 
 def score_and_report(
@@ -131,41 +153,55 @@ def score_and_report(
     order: Order = "spread",
     paper_table: str | None = None,
     token_budget: int | None = None,
+    other: OtherARM | None = None,
     show: bool = True,
+    processes_a_batch: int = 1,
 ) -> Results | None:
     """Score the batches that are not on disk, and report on all of them.
 
     ``num_batches`` are the first ones in an order of the sequences. ``arms`` are autoregressive
-    models by name, arm and arm_ft. ``settings`` and ``checkpoints``, where the models are from, are
-    for the record. ``token_budget`` are the tokens in a network at once: by default those on
-    record, or as many as fit.
+    models by name, arm and arm_ft; ``other`` is one of another tokenizer. ``settings`` and
+    ``checkpoints``, where the models are from, are for the record. ``token_budget`` are the tokens
+    in a network at once: by default those on record, or as many as fit. Groups of
+    ``processes_a_batch`` neighbouring ranks hold one copy of the model.
     """
     check_models(network, arms, text)
     files = ScoreFiles(directory / SCORES_FOLDER)
+    block_size = size_of_blocks(network, text.length)
     data = EvaluationData(
         text,
         batch_size=batch_size,
-        block_size=network.block_size,
+        block_size=block_size,
         files=files,
         order=order,
         num_batches=num_batches,
+        cut=getattr(network, "own_length", False),
+        processes_a_batch=processes_a_batch,
     )
-    plan = Plan(protocol, network.block_size)
+    plan = Plan(protocol, block_size, goes_first(network), data.most_scored)
     module = LikelihoodEvaluation(
-        network, arms, plan, files, estimators, token_budget=token_budget, directory=directory
+        network,
+        arms,
+        plan,
+        files,
+        estimators,
+        token_budget=token_budget,
+        directory=directory,
+        processes_a_batch=processes_a_batch,
     )
-    _claim(data, plan, {"model": network, **arms}, directory, settings)
+    claim(data, plan, {"model": network, **arms}, directory, settings)
     if trainer.is_global_zero:
         _remove_half_written(directory)
         RunRecord(
             config=dict(settings),
             data=_describe_text(text, order),
-            model={"checkpoint": checkpoints["model"], "block_size": network.block_size},
+            model={"checkpoint": checkpoints["model"], "block_size": block_size},
             arms={name: {"checkpoint": checkpoints[name]} for name in arms},
             protocol=replace(protocol, num_orderings=plan.num_orderings),
             estimators=estimators,
             num_batches=data.num_batches,
             versions={"python": python_version(), **{name: version(name) for name in _PACKAGES}},
+            other_arm=None if other is None else other.describe(),
             paper_table=paper_table,
             token_budgets=recorded_budgets(directory),
         ).write(directory)
@@ -176,47 +212,11 @@ def score_and_report(
             trainer.test(module, datamodule=data, verbose=False)
     if not trainer.is_global_zero:
         return None
+    if other is not None:
+        share_text(data, other, directory, trainer.strategy.root_device, show=show)
     results = write_report(directory, patience=PATIENCE_SECONDS, show=show)
     publish(trainer.loggers, results, directory)
-    if show:
-        Console().print(f"Results are in {directory}", soft_wrap=True, markup=False)
     return results
-
-
-def _claim(
-    data: EvaluationData,
-    plan: Plan,
-    models: Mapping[str, object],
-    directory: Path,
-    settings: Mapping[str, Any],
-) -> None:
-    """Make the directory the home of all that scores depend on, and of nothing else.
-
-    Where files are does not matter: texts and weights are known by their hashes.
-    """
-    identities = {name: model_identity(model) for name, model in models.items()}
-    given = {name: settings.get(name) or {} for name in models}
-    depends_on: dict[str, Any] = {
-        name: {key: value for key, value in options.items() if key not in _WHERE_MODELS_ARE}
-        for name, options in given.items()
-    }
-    depends_on |= {
-        "layout_of_scores": LAYOUT,
-        "batch_size": data.batch_size,
-        "order": data.order,
-        "protocol": plan.identity(),
-        "token_sha256": data.text.sha256,
-        "documents_sha256": data.text.documents_sha256,
-        "num_bytes": data.text.num_scored_bytes,
-        "models": identities,
-    }
-    claim_directory(directory, depends_on, settings)
-    for name, identity in identities.items():
-        if identity["weights_sha256"] is None and data.files.finished():
-            raise ValueError(
-                f"output_dir: {directory} has scores, and whether they are of this {name} cannot "
-                "be told; choose another, or give the model an attribute `fingerprint`"
-            )
 
 
 def _describe_text(text: TokenSequences, order: Order) -> dict[str, Any]:
@@ -228,6 +228,8 @@ def _describe_text(text: TokenSequences, order: Order) -> dict[str, Any]:
         "order": order,
         "num_sequences": len(text),
         "num_dropped": text.num_dropped,
+        "text_bytes": text.text_bytes,
+        "text_words": text.text_words,
         "length": text.length,
         "per_document": text.lengths is not None,
     }

@@ -8,9 +8,11 @@ from tube_lightning.report.render import (
     latex_table,
     markdown_table,
     markdown_text,
+    short_name,
     tex_text,
 )
 from tube_lightning.report.schema import Estimate, Results
+from tube_lightning.report.shown import ShownResults
 from tube_lightning.report.verdict import LEVEL, p_value
 from tube_lightning.report.wording import counted, ppl_text
 from tube_lightning.report.write import write_report
@@ -20,6 +22,7 @@ __all__ = [
     "Estimate",
     "InconsistentBoundsError",
     "Results",
+    "ShownResults",
     "canvas",
     "check_paper_table",
     "counted",
@@ -30,6 +33,7 @@ __all__ = [
     "markdown_text",
     "p_value",
     "ppl_text",
+    "short_name",
     "tex_text",
     "write_report",
 ]

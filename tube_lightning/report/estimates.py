@@ -38,12 +38,19 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def regime_estimates(regime: RegimeValues, num_bytes: int | None) -> dict[str, Estimate]:
-    """Describe all that is reported of a regime, of a text of so many bytes."""
+class TextSize(NamedTuple):
+    """How large the scored text is, as it was before it was tokenised; None where unknown."""
+
+    num_bytes: int | None = None
+    bytes_per_word: float | None = None
+
+
+def regime_estimates(regime: RegimeValues, size: TextSize) -> dict[str, Estimate]:
+    """Describe all that is reported of a regime, of a text of some size."""
     described = {}
     for quantity in regime.quantities.reported:
         name, side = quantity.name, judge_side(quantity, regime)
-        whole = estimate(quantity, regime.values[name], num_bytes, side, regime.draws)
+        whole = estimate(quantity, regime.values[name], size, side, regime.draws)
         described[name] = _average_reseeds(whole, regime.perplexities(name))
     return described
 
@@ -51,7 +58,7 @@ def regime_estimates(regime: RegimeValues, num_bytes: int | None) -> dict[str, E
 def estimate(
     quantity: Quantity,
     value: Measured,
-    num_bytes: int | None,
+    size: TextSize,
     side: Side | None = None,
     draws: Draws = "fresh",
 ) -> Estimate:
@@ -61,7 +68,8 @@ def estimate(
     return {
         "ppl": finite(value.ppl),
         "nats_per_token": finite(nats),
-        "bits_per_byte": _bits_per_byte(value, num_bytes),
+        "bits_per_byte": _bits_per_byte(value, size.num_bytes),
+        "ppl_per_word": _per_word(value, size),
         "ci95": interval if all(map(math.isfinite, interval)) else None,
         "standard_error": finite(value.standard_error),
         "degrees_of_freedom": finite(value.error.degrees),
@@ -89,6 +97,14 @@ def _bits_per_byte(value: Measured, num_bytes: int | None) -> float | None:
     if not num_bytes:
         return None
     return finite(-value.nats_per_token * value.num_tokens / num_bytes / math.log(2))
+
+
+def _per_word(value: Measured, size: TextSize) -> float | None:
+    if not size.num_bytes or size.bytes_per_word is None:
+        return None
+    return finite(
+        perplexity(value.nats_per_token * value.num_tokens / size.num_bytes * size.bytes_per_word)
+    )
 
 
 def perplexity_bias(regimes: dict[str, RegimeValues], num_blocks: int) -> float | None:

@@ -5,9 +5,14 @@ from dataclasses import asdict, replace
 from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.measure import CorpusCounts, RegimeValues
 from tube_lightning.regimes import Regime
-from tube_lightning.report.estimates import estimate, perplexity_bias, regime_estimates
+from tube_lightning.report.estimates import (
+    TextSize,
+    estimate,
+    perplexity_bias,
+    regime_estimates,
+)
 from tube_lightning.report.paper_comparison import compare_with_paper
-from tube_lightning.report.schema import SCHEMA_VERSION, Estimate, Results
+from tube_lightning.report.schema import SCHEMA_VERSION, Estimate, PerByte, Results
 from tube_lightning.report.verdict import Verdict
 from tube_lightning.rundir import RunRecord
 from tube_lightning.scores import ARM, ARM_FT
@@ -19,13 +24,16 @@ def conclude(
     counts: CorpusCounts,
     settings: EstimatorSettings,
     num_orderings: int | None = None,
+    per_byte: PerByte | None = None,
 ) -> Results:
     """Describe every estimate, compare with the paper if the run names a table, and judge.
 
-    ``num_orderings`` are those that were used, where not all of the run's were.
+    ``num_orderings`` are those that were used, where not all of the run's were; ``per_byte``
+    compares with an ARM of another tokenizer.
     """
-    estimates = {name: regime_estimates(r, counts.bytes) for name, r in regimes.items()}
-    arms = _arm_estimates(next(iter(regimes.values())), counts.bytes)
+    size = TextSize(counts.bytes, _bytes_per_word(record))
+    estimates = {name: regime_estimates(r, size) for name, r in regimes.items()}
+    arms = _arm_estimates(next(iter(regimes.values())), size)
     protocol = replace(
         record.protocol, num_orderings=num_orderings or record.protocol.num_orderings
     )
@@ -33,7 +41,7 @@ def conclude(
     tails = {name: regime.tail for name, regime in regimes.items() if regime.tail is not None}
     return {
         "schema_version": SCHEMA_VERSION,
-        "verdict": verdict.sentence(),
+        "verdict": verdict.sentence() if per_byte is None else per_byte["sentence"],
         "comparison": verdict.comparison(),
         "perplexity_bias": perplexity_bias(regimes, counts.blocks),
         "warnings": [
@@ -44,12 +52,14 @@ def conclude(
         "regimes": estimates,
         "arm": arms.get(ARM),
         "arm_ft": arms.get(ARM_FT),
+        "per_byte": per_byte,
         "counts": {
             "sequences": counts.sequences,
             "documents": counts.documents,
             "blocks": counts.blocks,
             "tokens": counts.tokens,
             "bytes": counts.bytes,
+            "bytes_per_word": size.bytes_per_word,
             "batches": record.num_batches,
             "orderings": protocol.orderings_of(record.model["block_size"]),
         },
@@ -74,6 +84,11 @@ def conclude(
     }
 
 
-def _arm_estimates(regime: RegimeValues, num_bytes: int | None) -> dict[str, Estimate]:
+def _bytes_per_word(record: RunRecord) -> float | None:
+    num_bytes, num_words = (record.data.get(name) for name in ("text_bytes", "text_words"))
+    return num_bytes / num_words if num_bytes and num_words else None
+
+
+def _arm_estimates(regime: RegimeValues, size: TextSize) -> dict[str, Estimate]:
     arms = regime.quantities.arms
-    return {arm.name: estimate(arm, regime.values[arm.name], num_bytes) for arm in arms}
+    return {arm.name: estimate(arm, regime.values[arm.name], size) for arm in arms}

@@ -13,7 +13,7 @@ from tube_lightning.bounds import Side
 from tube_lightning.measure import Tail
 from tube_lightning.metrics import Method
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 Winner = Literal["arm", "model"]
 Holds = Literal[
     "exactly",
@@ -33,6 +33,9 @@ class Estimate(TypedDict):
     """log-likelihood, or its estimate, per scored token"""
     bits_per_byte: float | None
     """-nats_per_token * tokens / bytes / ln 2; null where bytes are unknown"""
+    ppl_per_word: float | None
+    """exp(nats per byte * bytes per word of the text), words parted by white space, as in lm-eval;
+    null where they are unknown"""
     ci95: list[float] | None
     """[low, high] of the perplexity on other text of the kind (Student's t); for a bound, of its
     expectation over orderings: not of log p"""
@@ -71,6 +74,8 @@ class Counts(TypedDict):
     """scored tokens: the denominator of everything per token"""
     bytes: int | None
     """of the original text, those of the scored tokens; null where unknown (token ids in files)"""
+    bytes_per_word: float | None
+    """of the text before it was tokenised; null where unknown"""
     batches: int
     """part files"""
     orderings: int
@@ -134,6 +139,40 @@ class Comparison(TypedDict):
     """one-sided p-value against "the block model is not better", by the lower end of log p"""
 
 
+class PerByte(TypedDict):
+    """The block model against an ARM of another tokenizer, on the bytes that both score.
+
+    Each reads the same documents in its own windows; bytes that either is given count for neither.
+    The ARM is no surrogate of TUBE: it has no density of the block model's blocks.
+    """
+
+    arm: dict[str, Any]
+    """checkpoint, tokenizer and length of its windows"""
+    regime: str
+    """of the block model"""
+    bytes: int
+    """that both score: the denominator of everything here"""
+    documents: int | None
+    """that they are of"""
+    bits_per_byte: dict[str, float | None]
+    """of the block model: exact, or the ends of the bracket"""
+    arm_bits_per_byte: float | None
+    winner: Winner | None
+    """null if not distinguishable, or nothing can be told"""
+    by: str
+    """the quantity of the block model that is compared"""
+    difference: float | None
+    """log p - log p_ARM by that quantity, in bits per byte: + is better"""
+    ci95: list[float] | None
+    """of the difference, over documents"""
+    p_arm_is_better: float | None
+    """one-sided p-value against an ARM that is not better"""
+    p_model_is_better: float | None
+    """one-sided p-value against a block model that is not better"""
+    sentence: str
+    """the same for people"""
+
+
 class Results(TypedDict):
     """The whole of ``results.json``."""
 
@@ -154,6 +193,8 @@ class Results(TypedDict):
     """the autoregressive model on the same tokens"""
     arm_ft: Estimate | None
     """the one fine-tuned on the block model's samples"""
+    per_byte: PerByte | None
+    """against an ARM of another tokenizer; null without one"""
     counts: Counts
     """how much was evaluated"""
     tails: dict[str, Tail]

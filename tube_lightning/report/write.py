@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tube_lightning.bounds import EstimatorSettings
-from tube_lightning.measure import Bank, RunParts, measure_regimes
+from tube_lightning.measure import Bank, RunParts, SharedText, measure_regimes
 from tube_lightning.report.estimates import check_consistency
-from tube_lightning.report.render import latex, markdown, show_results, write_figures
+from tube_lightning.report.per_byte import compare_per_byte
+from tube_lightning.report.render import latex, markdown, short_name, show_results, write_figures
 from tube_lightning.report.results import conclude
 from tube_lightning.report.schema import Results
 from tube_lightning.rundir import (
@@ -51,13 +52,18 @@ def write_report(
     parts = RunParts(directory, record.num_batches, num_orderings, patience)
     bank = Bank.of(record.protocol)
     regimes, counts = measure_regimes(parts, settings, bank)
-    results = conclude(record, regimes, counts, settings, num_orderings)
+    per_byte = None
+    if record.other_arm is not None and (shared := SharedText.read(directory)) is not None:
+        narrow = measure_regimes(shared.narrow(parts), settings, bank)
+        per_byte = compare_per_byte(*narrow, record.other_arm)
+    results = conclude(record, regimes, counts, settings, num_orderings, per_byte)
     output = directory if output is None else Path(output)
     write_figures(results, parts, bank, output / FIGURES_FOLDER)
     results["seconds"]["report"] = time.perf_counter() - start
     write_text(output / MARKDOWN_FILE, markdown(results))
     changes = {k: v for k, v in settings.items() if v != record.estimators[k]}
-    write_text(output / LATEX_FILE, latex(results, _command(directory, changes, num_orderings)))
+    command = _command(directory, changes, num_orderings)
+    write_text(output / LATEX_FILE, latex(results, command, directory.resolve().name))
     text = json.dumps(results, indent=2, allow_nan=False, ensure_ascii=False)
     write_text(output / RESULTS_FILE, text + "\n")
     if show:
@@ -70,4 +76,4 @@ def _command(directory: Path, changes: Mapping[str, Any], num_orderings: int | N
     """Write the command that makes this report again."""
     given = {**changes, **({} if num_orderings is None else {"num_orderings": num_orderings})}
     options = [f" --{name.replace('_', '-')} {value}" for name, value in given.items()]
-    return f"python -m tube_lightning.report {directory}{''.join(options)}"
+    return f"python -m tube_lightning.report {short_name(str(directory))}{''.join(options)}"

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Int64
-from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 from torch import Tensor, nn
 
-from tube_lightning.checkpoints import load_block_model
+from tube_lightning.checkpoints import Checkpoint, load_block_model_on
 from tube_lightning.data import TextTokenizer, fitting_tokenizer
 from tube_lightning.networks import model_identity
 from tube_lightning.orderings import EqualChunks, Steps
 from tube_lightning.sampling.part_files import PartFiles, check_output
 from tube_lightning.sampling.sequences import sample_sequences
+from tube_lightning.terminal import bar_console
 
 
 def write_samples(
@@ -37,6 +37,9 @@ def write_samples(
     device: str,
     output: str,
     overwrite: bool,
+    family: str | None = None,
+    block_size: int | str | None = None,
+    mask_id: int | None = None,
 ) -> None:
     """Draw sequences of a checkpoint into a file, and print the first.
 
@@ -57,7 +60,8 @@ def write_samples(
     _check_numbers(options)
     path = Path(output).expanduser()
     check_output(path, overwrite)
-    model = _load_model(checkpoint, plugin, _device(device))
+    loading = {"plugin": plugin, "family": family, "block_size": block_size, "mask_id": mask_id}
+    model = _load_model(Checkpoint.of(checkpoint, loading), _device(device))
     texts = fitting_tokenizer(tokenizer, model.vocab_size)
     options["length"] = model.max_length if length is None else length
     start = texts.eos_id if texts.bos_id is None else texts.bos_id
@@ -74,9 +78,9 @@ def write_samples(
     print(f"{num_sequences} sequences in {path}. The first:\n{_printable(first)}")
 
 
-def _load_model(checkpoint: str, plugin: str | None, device: torch.device) -> Any:  # noqa: ANN401
+def _load_model(checkpoint: Checkpoint, device: torch.device) -> Any:  # noqa: ANN401
     """Load a block model; whether it can be sampled is for ``sample_sequences`` to say."""
-    model = load_block_model(checkpoint, plugin=plugin)
+    model = load_block_model_on(device, checkpoint)
     return model.to(device) if isinstance(model, nn.Module) else model
 
 
@@ -114,9 +118,7 @@ class _TokensPerSecond(ProgressColumn):
 
 def _progress_bar() -> Progress:
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
-    return Progress(
-        *columns, _TokensPerSecond(), TimeRemainingColumn(), console=Console(stderr=True)
-    )
+    return Progress(*columns, _TokensPerSecond(), TimeRemainingColumn(), console=bar_console())
 
 
 def _device(name: str) -> torch.device:

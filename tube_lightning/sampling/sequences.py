@@ -15,10 +15,18 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from tube_lightning.networks import NoisyRows, PlannedRows, SamplingModel, check_tokens
+from tube_lightning.networks import (
+    NoisyRows,
+    PlannedRows,
+    SamplingModel,
+    check_tokens,
+    goes_first,
+    size_of_blocks,
+)
 from tube_lightning.orderings import (
     ALREADY,
     NEVER,
+    FirstFirst,
     Role,
     Steps,
     block_roles,
@@ -51,9 +59,11 @@ def sample_sequences(
 
     ``steps`` is the regime of each block: None reveals one token a step, T draws the step of each
     position out of T, ``EqualChunks(T)`` reveals equal chunks. Tokens of one step are drawn
-    independently given those before. Every sequence begins with ``prompt``; None draws all of it.
-    At ``temperature`` 1 and ``nucleus`` 1 (top-p) the distribution is the one whose likelihood
-    ``tube_lightning.lattice`` computes. ``on_tokens`` hears of each batch of tokens that is done.
+    independently given those before. A model that is meant for orders that begin with the first
+    token of a block has that drawn alone, before the steps. Every sequence begins with ``prompt``;
+    None draws all of it. At ``temperature`` 1 and ``nucleus`` 1 (top-p) the distribution is the one
+    whose likelihood ``tube_lightning.lattice`` computes. ``on_tokens`` hears of each batch of
+    tokens that is done.
     """
     _check_model(model)
     for name, value in (("num_sequences", num_sequences), ("batch_size", batch_size)):
@@ -64,7 +74,9 @@ def sample_sequences(
             raise ValueError(f"{name}: expected at least 0, got {value}")
     num_given = 0 if prompt is None else len(prompt)
     _check_options(model, length, prompt, steps, temperature, nucleus)
-    roles = block_roles(length, model.block_size, num_given)
+    roles = block_roles(length, size_of_blocks(model, length), num_given)
+    if goes_first(model) and not isinstance(steps, FirstFirst):
+        steps = FirstFirst(steps)
     draw = partial(draw_tokens, temperature=temperature, nucleus=nucleus)
     device, end = model.device, first_sequence + num_sequences
 
@@ -78,7 +90,7 @@ def sample_sequences(
             uniforms = token_uniforms(seed, sequences, roles)
             for block in _fill_blocks(model, tokens, rounds, uniforms, draw, first):
                 if on_tokens is not None:
-                    on_tokens(len(sequences) * int((roles[block] != Role.ABSENT).sum()))
+                    on_tokens(len(sequences) * int((roles[block] < Role.ABSENT).sum()))
             yield tokens[:, :length]
 
     return batches()

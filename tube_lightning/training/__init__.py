@@ -11,6 +11,7 @@ from tube_lightning.training.schedules import (
     cosine_after_warmup,
     linear_after_warmup,
 )
+from tube_lightning.training.stages import settle
 
 __all__ = [
     "Cost",
@@ -25,6 +26,7 @@ __all__ = [
     "muon",
     "negative_log_likelihood",
     "nelbo",
+    "settle",
     "train_to_end",
     "training_callbacks",
 ]

@@ -7,17 +7,19 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 
-from tube_lightning.checkpoints import save_checkpoint
+from tube_lightning.checkpoints import LAST_STATE_FILE, MODEL_FOLDER, save_checkpoint
 from tube_lightning.cluster import StopOnSigterm, disconnecting
-from tube_lightning.rundir import LAST_STATE_FILE, MODEL_FOLDER, claim_directory
+from tube_lightning.rundir import claim_directory, read_claim
 from tube_lightning.training.kept_models import KeepModels
 from tube_lightning.training.module import DenoiserTraining
+from tube_lightning.training.screen import TrainingBar, tell, tell_end
+from tube_lightning.training.stages import MAY_CHANGE, tell_extension
 
 
 def training_callbacks(
     output_dir: str, every_n_steps: int, keep_every: int | None = None
 ) -> list[Callback]:
-    """Keep the newest state of the run, also at SIGTERM, models along the way, and curves."""
+    """Show progress; keep the newest state, also at SIGTERM, models on the way, and curves."""
     newest = ModelCheckpoint(
         dirpath=output_dir,
         save_top_k=0,
@@ -27,6 +29,7 @@ def training_callbacks(
         enable_version_counter=False,  # the newest is always last.ckpt, whoever wrote it before
     )
     return [
+        TrainingBar(),
         KeepModels(output_dir, keep_every),  # before the state that has its counts
         newest,
         LearningRateMonitor("step"),
@@ -43,9 +46,13 @@ def train_to_end(
 ) -> Path:
     """Fit, resuming a run of the same configuration; save its average weights for everyone.
 
-    Returns the folder with the trained model in the published layout.
+    Where it runs, how long and what it writes on the way may be others than before. Returns the
+    folder with the trained model in the published layout.
     """
-    directory = claim_directory(output_dir, config)
+    before = read_claim(output_dir)
+    directory = claim_directory(output_dir, config, may_change=MAY_CHANGE)
+    if before is not None and (told := tell_extension(before, config, module.schedule)):
+        tell(told)
     for logger in trainer.loggers:
         logger.log_hyperparams(dict(config))
     last = directory / LAST_STATE_FILE
@@ -54,4 +61,5 @@ def train_to_end(
     folder = directory / MODEL_FOLDER
     if trainer.is_global_zero and not trainer.interrupted:
         save_checkpoint(folder, module.network)
+        tell_end(folder, is_arm=module.network.config.causal)
     return folder

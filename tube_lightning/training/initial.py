@@ -11,11 +11,11 @@ A block model may start from an autoregressive one of its sizes. What the two do
 from collections.abc import Mapping
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from tube_lightning.checkpoints import read_checkpoint
 from tube_lightning.networks import DiT, DiTConfig
+from tube_lightning.training.screen import tell
 
 _MODULATION = ("sigma_map", "adaLN_modulation")
 _VOCABULARY = ("vocab_embed.embedding", "output_layer.linear.weight", "output_layer.linear.bias")
@@ -49,7 +49,7 @@ def make_network(config: DiTConfig, init_from: str | None = None, *, seed: int =
             f"{_list(differing)}"
         )
     network.load_state_dict(weights)
-    rank_zero_info(f"init_from: {init_from}: {'; '.join(['all weights taken', *said])}")
+    tell(f"init_from: {init_from}: {'; '.join(['all weights taken', *said])}")
     return network
 
 

@@ -1,7 +1,7 @@
 """The LightningModule that trains a network under any of our objectives."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 import torch
@@ -10,10 +10,12 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
+from tube_lightning.checkpoints import describe_network
 from tube_lightning.networks import DiT
 from tube_lightning.randomness import noise_generator
 from tube_lightning.training.averaging import AverageWeights
 from tube_lightning.training.objectives import Cost
+from tube_lightning.training.screen import TRAIN_LOSS, VALIDATION_LOSS
 
 
 @runtime_checkable
@@ -66,6 +68,10 @@ class DenoiserTraining(L.LightningModule):
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Say which network it is, so that the state can be evaluated as it stands."""
+        checkpoint |= describe_network(self.network.config)
+
     def training_step(
         self, tokens: Int64[Tensor, "batch length"], batch_idx: int
     ) -> Float[Tensor, ""]:
@@ -81,17 +87,16 @@ class DenoiserTraining(L.LightningModule):
             raise ValueError(
                 f"loss: expected a number, got {loss.item()} at step {self.global_step}"
             )
-        self.log("train/nats_per_token", loss.detach(), prog_bar=True)
+        self.log(TRAIN_LOSS, loss.detach())
         return loss
 
     def validation_step(self, tokens: Int64[Tensor, "batch length"], batch_idx: int) -> None:
         """Measure the average weights, which are in place now, under the same noise every time."""
         cost = self.objective(self.network, tokens, self._generator(2 * batch_idx + 1))
         self.log(
-            "val/nats_per_token",
+            VALIDATION_LOSS,
             cost.sum_nats / cost.num_tokens,
             batch_size=cost.num_tokens,
-            prog_bar=True,
             sync_dist=True,
         )
 

@@ -17,12 +17,12 @@ from tube_lightning.report.schema import Estimate, Results
 from tube_lightning.report.wording import counted, ppl_text
 
 
-def caption(results: Results) -> str:
-    """Say what the table shows."""
-    counts, data = results["counts"], results["data"]
+def caption(results: Results, source: str | None = None) -> str:
+    """Say what the table shows, of a text that may have another name than in the results."""
+    counts, name = results["counts"], source or results["data"]["source"]
     protocol = Protocol(**results["protocol"])
     parts = [
-        f"Perplexity on {data['source']}: {counted(counts['tokens'], 'token')} in "
+        f"Perplexity on {name}: {counted(counts['tokens'], unit_of(results))} in "
         f"{counted(counts['sequences'], 'sequence')}, blocks of {results['model']['block_size']}, "
         f"{counted(counts['orderings'], 'ordering')}."
     ]
@@ -109,13 +109,42 @@ def _errors(results: Results) -> list[str]:
 
 
 def _rates(results: Results) -> list[str]:
-    """Write nats per token, for which bounds hold, and bits per byte where bytes are known."""
-    num_tokens, num_bytes = results["counts"]["tokens"], results["counts"]["bytes"]
-    lines = [("Nats per token", _tell(results, _nats_text), f"{num_tokens:,} tokens")]
+    """Write nats per token, for which bounds hold; bits per byte and words where known."""
+    counts, unit = results["counts"], unit_of(results)
+    num_tokens, num_bytes = counts["tokens"], counts["bytes"]
+    lines = [(f"Nats per {unit}", _tell(results, _nats_text), counted(num_tokens, unit))]
     if num_bytes:
         sizes = f"{counted(num_tokens, 'token')} of {counted(num_bytes, 'byte')}"
         lines.append(("Bits per byte", _tell(results, _bits_text), sizes))
-    return [f"{title}: {values}; {sizes}." for title, values, sizes in lines if values]
+    if num_bytes and counts["bytes_per_word"]:
+        sizes = f"{counts['bytes_per_word']:.2f} bytes a word"
+        lines.append(("Perplexity per word", _tell(results, _word_text), sizes))
+    told = [f"{title}: {values}; {sizes}." for title, values, sizes in lines if values]
+    return [*told, *_other_tokens(results)]
+
+
+def unit_of(results: Results) -> str:
+    """Name what a perplexity is of: tokens of one byte each are called so."""
+    counts = results["counts"]
+    of_one = (counts["bytes"] or 0) <= counts["tokens"]
+    return "byte" if results["data"]["tokenizer"] == "byte" and of_one else "token"
+
+
+def _other_tokens(results: Results) -> list[str]:
+    """Write the comparison with an ARM of another tokenizer."""
+    found = results["per_byte"]
+    if found is None:
+        return []
+    title = Regime.parse(found["regime"]).title
+    ends = [value for value in found["bits_per_byte"].values() if value is not None]
+    ours = " to ".join(f"{bits:.4f}" for bits in ends) or "inf"
+    theirs = found["arm_bits_per_byte"]
+    told = "inf" if theirs is None else f"{theirs:.4f}"
+    return [
+        f"Bits per byte of the {counted(found['bytes'], 'byte')} that both score: {told} (ARM with "
+        f"the tokenizer {found['arm']['tokenizer']}), {ours} ({title}); what either is given "
+        "counts for neither."
+    ]
 
 
 def _tell(results: Results, text: Callable[[Estimate, Relation], str]) -> str:
@@ -147,6 +176,11 @@ def _nats_text(estimate: Estimate, relation: Relation) -> str:
 def _bits_text(estimate: Estimate, relation: Relation) -> str:
     bits = estimate["bits_per_byte"]
     return "" if bits is None else f"{relation} {bits:.4f}".strip()
+
+
+def _word_text(estimate: Estimate, relation: Relation) -> str:
+    ppl = estimate["ppl_per_word"]
+    return "" if ppl is None else f"{relation} {ppl_text(ppl)}".strip()
 
 
 def _biased_estimators(results: Results) -> list[Estimator]:

@@ -1,0 +1,34 @@
+"""Run directories: the names in them, their record, whole files, and one configuration each."""
+
+from tube_lightning.rundir.claims import claim_directory, flat_settings, read_claim
+from tube_lightning.rundir.names import (
+    FIGURES_FOLDER,
+    KEPT_MODELS_FOLDER,
+    LATEX_FILE,
+    MARKDOWN_FILE,
+    RESULTS_FILE,
+    SCORES_FOLDER,
+    SHARED_TEXT_FILE,
+    UNFINISHED,
+)
+from tube_lightning.rundir.record import RunRecord, record_budget, recorded_budgets
+from tube_lightning.rundir.whole_files import finished_file, write_text
+
+__all__ = [
+    "FIGURES_FOLDER",
+    "KEPT_MODELS_FOLDER",
+    "LATEX_FILE",
+    "MARKDOWN_FILE",
+    "RESULTS_FILE",
+    "SCORES_FOLDER",
+    "SHARED_TEXT_FILE",
+    "UNFINISHED",
+    "RunRecord",
+    "claim_directory",
+    "finished_file",
+    "flat_settings",
+    "read_claim",
+    "record_budget",
+    "recorded_budgets",
+    "write_text",
+]
