@@ -211,6 +211,13 @@ def test_memory_for_less_than_a_block_is_an_error():
             TokenBudget(bad)
 
 
+def test_processes_of_a_group_do_not_halve_apart():
+    budget = TokenBudget(1024, may_halve=False)
+    with pytest.raises(torch.OutOfMemoryError, match="expected memory for 1024 tokens"):
+        conditional_table(Cramped(random_model(4), 40), random_tokens(3, 32), token_budget=budget)
+    assert budget.tokens == 1024
+
+
 def test_an_arm_runs_out_of_memory_too():
     arm, roles = load_arm(FIXTURES / "ar"), sequence_roles(torch.tensor([8] * 5), 8, 4)
     tokens = random_tokens(5, 8) % arm.vocab_size

@@ -182,11 +182,15 @@ def default_token_budget(
 
 
 class TokenBudget:
-    """How many tokens go through a network at once; fewer when memory has run out."""
+    """How many tokens go through a network at once; fewer when memory has run out.
 
-    def __init__(self, tokens: int) -> None:
+    Unless they ``may_halve`` no more: processes that compute one micro-batch together would wait
+    for each other if one of them made it smaller.
+    """
+
+    def __init__(self, tokens: int, *, may_halve: bool = True) -> None:
         check_whole_number("token_budget", tokens, least=1)
-        self.tokens = tokens
+        self.tokens, self.may_halve = tokens, may_halve
 
     @staticmethod
     def of(asked: "int | TokenBudget | None", model: object, device: torch.device) -> "TokenBudget":
@@ -205,7 +209,8 @@ class TokenBudget:
         """Call a function on as many sequences at a time as there is place for, one at least.
 
         If memory runs out, there is place for half as many tokens from then on, and the same
-        sequences run again. Raises where less than ``least`` tokens would be left.
+        sequences run again. Raises where less than ``least`` tokens would be left, or where it may
+        not halve.
         """
         batch, length = tokens.shape
         first = 0
@@ -213,7 +218,7 @@ class TokenBudget:
             past = first + self.rows(length)
             if _fits(run, slice(first, past)):
                 first = past
-            elif self.tokens <= least:
+            elif self.tokens <= least or not self.may_halve:
                 raise torch.OutOfMemoryError(
                     f"token_budget: expected memory for {self.tokens} tokens on {tokens.device}, "
                     "got less"
