@@ -182,6 +182,18 @@ def test_a_broken_kernel_gives_way_with_one_warning(old, new, tmp_path, monkeypa
     assert torch.equal(table, expected)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("broken", range(5))
+def test_inputs_that_are_no_numbers_are_not_the_kernels_fault(broken):
+    case = one_case()
+    own, keys, values = case.inputs()
+    (*own, keys, values)[broken][0] = torch.nan
+    attended = plan_kernel(case.rows(), case.clean_length)(own, keys, values)
+    assert attended[:4].isnan().any()
+    assert attended[-1].isfinite().all()  # another sequence
+    assert not attention._given_up
+
+
 def test_a_kind_of_launch_is_checked_once(monkeypatch):
     checks = []
     monkeypatch.setattr(attention, "_check", lambda *inputs: checks.append(inputs))

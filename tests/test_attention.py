@@ -17,6 +17,7 @@ from tube_lightning.networks import (
     plan_grouped,
     plan_kernel,
 )
+from tube_lightning.networks.kernel_attention import _aligned
 from tube_lightning.networks.tiles import TILES, choose_tile, cut_rows, fits_kernel
 from tube_lightning.networks.trunk import Projections
 from tube_lightning.scoring import conditional_table
@@ -126,6 +127,14 @@ def test_few_queries_take_small_tiles():
                 assert choose_tile(dtype, width, tile.queries) == tile
 
 
+@pytest.mark.parametrize("strides", [(2**32, 16, 64, 1), (64, 2**29, 16, 1), (64, 16, 2**30, 1)])
+def test_offsets_in_a_row_fit_into_32_bits(strides):
+    tensor = torch.empty_strided((2, 4, 3, 16), strides, device="meta")
+    aligned = _aligned(tensor)
+    assert max(s * n for s, n in zip(aligned.stride()[1:], aligned.shape[1:], strict=True)) < 2**31
+    assert (aligned is tensor) == (strides[0] == 2**32)  # rows are counted in 64 bits
+
+
 # The choice
 
 
@@ -162,7 +171,14 @@ def test_what_has_no_kernel_takes_matmuls_without_a_word():
     own, keys, values = case.inputs(torch.float64)  # no kernel for that
     attended = plan_kernel(case.rows(), 9)(own, keys, values)
     torch.testing.assert_close(attended, attend_plainly(case, own, keys, values))
+    for number in range(5):
+        own, keys, values = case.inputs()
+        asks = [*own, keys, values][number].requires_grad_()
+        plan_kernel(case.rows(), 9)(own, keys, values).sum().backward()
+        assert asks.grad is not None
     own, keys, values = case.inputs()
-    own.queries.requires_grad_()
-    plan_kernel(case.rows(), 9)(own, keys, values).sum().backward()
-    assert own.queries.grad is not None
+    own = own._replace(values=own.values.half())
+    with torch.autocast("cpu", dtype=torch.float16):
+        attended = plan_kernel(case.rows(), 9)(own, keys, values.half())
+    expected = attend_plainly(case, own, keys, values.half())
+    torch.testing.assert_close(attended.double(), expected, atol=1e-2, rtol=0)

@@ -10,6 +10,7 @@ from evaluation_runs import FIXTURES
 from networks import random_model, random_network, random_tokens
 
 from tests.ranks import on_ranks
+from tests.watched_operators import Held
 from tube_lightning import evaluate
 from tube_lightning.checkpoints import load_arm, load_block_model
 from tube_lightning.evaluator import Plan, score_batch
@@ -28,7 +29,7 @@ from tube_lightning.memory import (
     network_footprint,
     weight_bytes,
 )
-from tube_lightning.networks import BlockDiffusion
+from tube_lightning.networks import BlockDiffusion, DiT, DiTConfig, PlannedRows, products
 from tube_lightning.orderings import distinct_sets, left_to_right_times, reveal_steps
 from tube_lightning.protocol import Protocol
 from tube_lightning.records import named_tensors
@@ -42,8 +43,9 @@ PUBLISHED = network_footprint(12, 768, 50_258, torch.float32)
 class Cramped:
     """A model on a device that has memory for so many tokens, and runs out of it beyond."""
 
-    def __init__(self, model, most):
+    def __init__(self, model, most, error=torch.OutOfMemoryError, words="CUDA out of memory."):
         self.model, self.most, self.largest, self.failures = model, most, 0, 0
+        self.error, self.words = error, words
         self.fingerprint = "cramped"
 
     def __getattr__(self, name):
@@ -52,7 +54,7 @@ class Cramped:
     def _allocate(self, tokens):
         if tokens.numel() > self.most:
             self.failures += 1
-            raise torch.OutOfMemoryError(f"no memory for {tokens.numel()} tokens")
+            raise self.error(self.words)
         self.largest = max(self.largest, tokens.numel())
 
     def encode(self, tokens):
@@ -110,6 +112,32 @@ def test_the_plan_fits_and_twice_as_much_would_not(gib, num_layers):
         assert peak(2 * budget) > USABLE * gib * GIB
 
 
+@pytest.mark.parametrize("dim", [128, 256])
+def test_a_token_on_its_way_takes_what_is_planned(dim, monkeypatch):
+    """As on an accelerator: GELU by an operator of its own, and a kernel that holds no scores."""
+    monkeypatch.setattr(products, "_has_onednn", lambda: False)
+    config = DiTConfig(
+        vocab_size=23, model_length=64, block_size=4, hidden_dim=dim, n_blocks=2, n_heads=dim // 16
+    )
+    trunk = DiT(config).fold().freeze()
+    model = BlockDiffusion(config, trunk, lambda *_: lambda own, *_: own.queries.clone())
+    tokens = random_tokens(1, 64)
+    with torch.no_grad():
+        context = model.encode(tokens)
+
+    def peak(num_rows):
+        block = torch.arange(16).repeat_interleave(num_rows // 16)
+        hidden = torch.ones(num_rows, 4, dtype=torch.bool)
+        (rows,) = PlannedRows(block, ~hidden, hidden, 16).micro_batches(tokens.view(16, 4))
+        with torch.no_grad(), Held() as held:
+            model.log_probs(context, rows)
+        return held.most
+
+    a_token = (peak(512) - peak(256)) / (256 * 4)
+    besides = 4 * 16 + 64  # of rotations, and of the tokens' own numbers
+    assert 0 <= a_token - model_footprint(model).passing <= besides
+
+
 def test_more_memory_is_never_fewer_tokens():
     budgets = [fitting_budget(gib * GIB, PUBLISHED, 0, 0) for gib in range(1, 100)]
     assert budgets == sorted(budgets)
@@ -155,12 +183,39 @@ def test_running_out_halves_the_budget_and_changes_no_value(most):
     torch.testing.assert_close(again, whole, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "MPS backend out of memory (MPS allocated: 8.89 GB, max allowed: 9.07 GB).",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_devices_that_run_out_in_words_alone(words):
+    model, tokens, budget = random_model(4), random_tokens(3, 32), TokenBudget(1024)
+    conditional_table(Cramped(model, 40, RuntimeError, words), tokens, token_budget=budget)
+    assert budget.tokens == 32
+
+
+def test_other_errors_are_no_lack_of_memory():
+    cramped, budget = Cramped(random_model(4), 40, RuntimeError, "shape mismatch"), TokenBudget(99)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        conditional_table(cramped, random_tokens(3, 32), token_budget=budget)
+    assert budget.tokens == 99
+
+
 def test_memory_for_less_than_a_block_is_an_error():
     with pytest.raises(torch.OutOfMemoryError, match="token_budget: expected memory for 4 tokens"):
         conditional_table(Cramped(random_model(4), 3), random_tokens(1, 8))
     for bad in (0, -1, True):
         with pytest.raises(ValueError, match=f"token_budget: .* at least 1, got {bad}"):
             TokenBudget(bad)
+
+
+def test_processes_of_a_group_do_not_halve_apart():
+    budget = TokenBudget(1024, may_halve=False)
+    with pytest.raises(torch.OutOfMemoryError, match="expected memory for 1024 tokens"):
+        conditional_table(Cramped(random_model(4), 40), random_tokens(3, 32), token_budget=budget)
+    assert budget.tokens == 1024
 
 
 def test_an_arm_runs_out_of_memory_too():
@@ -237,6 +292,9 @@ def test_records_of_budgets(tmp_path, no_figures):
     for kind, tokens in (("cuda", 512), ("cuda", 512), ("cuda", 256), ("cpu", 64)):
         record_budget(tmp_path, kind, tokens)
     assert recorded_budgets(tmp_path) == {"cpu": [1024, 64], "cuda": [512, 256]}
+    for tokens in (512, 128, 256):  # ranks run out of memory one by one
+        record_budget(tmp_path, "cuda", tokens, shrunk=True)
+    assert recorded_budgets(tmp_path)["cuda"] == [512, 256, 128]
     path = tmp_path / "run.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, "token_budgets": {"cuda": [0]}}))

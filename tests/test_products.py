@@ -63,6 +63,22 @@ def test_strided_inputs_are_read_as_they_are():
     torch.testing.assert_close(linear(x[::2, 1:5], weight[:, 1:5]), x[::2, 1:5] @ weight[:, 1:5].mT)
 
 
+@pytest.mark.parametrize("function", [linear, linear_gelu])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_bias_of_any_stride(function, gradient):
+    x, weight, bias = example((6,), 8, 10)
+    for strided in (bias[:1].expand(10), bias.repeat_interleave(2)[::2]):
+        there = strided.clone()
+        x.requires_grad_(gradient)
+        torch.testing.assert_close(function(x, weight, strided), function(x, weight, there))
+
+
+def test_weights_that_are_elsewhere_are_not_read_as_the_cpus():
+    x, weight, bias = example((6,), 8, 10)
+    for parameters in ((weight.to("meta"), bias), (weight, bias.to("meta"))):
+        assert not products._by_onednn(x, *parameters)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_what_onednn_does_not_take_is_torchs(dtype, monkeypatch):
     x, weight, bias = example((5,), 3, 7, dtype)

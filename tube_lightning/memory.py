@@ -23,9 +23,11 @@ LEAST_TOKENS = 256
 USABLE = 0.85
 """Of the memory: the rest is the driver's, the libraries', and lost between pieces."""
 BYTES_AN_ENTRY = 20
-"""Of the table of a batch: float64 twice, and which positions are revealed and needed."""
+"""Of the table of a batch while a network fills it: float64 twice, and which positions are revealed
+and needed. Sums over all orders hold more copies of it, when what the network held is free."""
 HEAD_BYTES = 2 * 4 * HELD_LOGITS
 """Of the logits that an accelerator's head holds at once, and of their log-softmax."""
+_RAN_OUT = ("out of memory", "status_alloc_failed")
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Footprint:
     kept: int
     """of a clean token: keys and values of all layers"""
     passing: int
-    """of a token on its way: its stream twice, the normed one, and the MLP's four times wider layer
-    before and after the GELU. Attention's own is not counted."""
+    """of a token on its way: its stream twice, what it attended to, the normed one, and the MLP's
+    four times wider layer before and after the GELU. Attention's own is not counted."""
 
     def peak(
         self,
@@ -94,7 +96,7 @@ def network_footprint(
     if weights is None:
         weights = num_layers * 12 * dim**2 * width + 2 * vocab_size * dim * 4
     kept = num_layers * 2 * dim * width
-    passing = dim * (2 * 4 + 9 * width)
+    passing = dim * (2 * 4 + 10 * width)
     return Footprint(weights, kept, passing)
 
 
@@ -180,11 +182,15 @@ def default_token_budget(
 
 
 class TokenBudget:
-    """How many tokens go through a network at once; fewer when memory has run out."""
+    """How many tokens go through a network at once; fewer when memory has run out.
 
-    def __init__(self, tokens: int) -> None:
+    Unless they ``may_halve`` no more: processes that compute one micro-batch together would wait
+    for each other if one of them made it smaller.
+    """
+
+    def __init__(self, tokens: int, *, may_halve: bool = True) -> None:
         check_whole_number("token_budget", tokens, least=1)
-        self.tokens = tokens
+        self.tokens, self.may_halve = tokens, may_halve
 
     @staticmethod
     def of(asked: "int | TokenBudget | None", model: object, device: torch.device) -> "TokenBudget":
@@ -203,7 +209,8 @@ class TokenBudget:
         """Call a function on as many sequences at a time as there is place for, one at least.
 
         If memory runs out, there is place for half as many tokens from then on, and the same
-        sequences run again. Raises where less than ``least`` tokens would be left.
+        sequences run again. Raises where less than ``least`` tokens would be left, or where it may
+        not halve.
         """
         batch, length = tokens.shape
         first = 0
@@ -211,7 +218,7 @@ class TokenBudget:
             past = first + self.rows(length)
             if _fits(run, slice(first, past)):
                 first = past
-            elif self.tokens <= least:
+            elif self.tokens <= least or not self.may_halve:
                 raise torch.OutOfMemoryError(
                     f"token_budget: expected memory for {self.tokens} tokens on {tokens.device}, "
                     "got less"
@@ -225,9 +232,17 @@ def _fits(run: Callable[[slice], None], some: slice) -> bool:
     """Run, or tell that memory ran out: all that was made on the way is free again then."""
     try:
         run(some)
-    except torch.OutOfMemoryError:
-        return False
+    except RuntimeError as error:
+        if _ran_out(error):
+            return False
+        raise
     return True
+
+
+def _ran_out(error: RuntimeError) -> bool:
+    """Tell whether a device is out of memory: Apple's, and cuBLAS, say so in words alone."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in _RAN_OUT)
 
 
 def _give_back_cache(device: torch.device) -> None:

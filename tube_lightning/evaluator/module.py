@@ -107,7 +107,7 @@ class LikelihoodEvaluation(lightning.LightningModule):
             self.budget,
         )
         if self.budget is not None and self.budget.tokens != before and self.directory is not None:
-            record_budget(self.directory, self.device.type, self.budget.tokens)
+            record_budget(self.directory, self.device.type, self.budget.tokens, shrunk=True)
         if self.global_rank % self.processes_a_batch == 0:  # others of the group have the same
             scores = replace(scores, texts=batch.texts)
             self.files.write(batch.number, scores)
@@ -170,7 +170,9 @@ class LikelihoodEvaluation(lightning.LightningModule):
         others = self._arms().values()
         fitting = default_token_budget(self.device, self.model, others, entries)
         strategy = self.trainer.strategy
-        return agree_on_budget(strategy, fitting, self._asked_budget, self.directory)
+        budget = agree_on_budget(strategy, fitting, self._asked_budget, self.directory)
+        budget.may_halve = self.processes_a_batch == 1
+        return budget
 
     def _check_quantities(self) -> None:
         """Refuse processes that would add up different things: other estimators, or regimes."""

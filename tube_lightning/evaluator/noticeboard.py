@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PATIENCE = timedelta(minutes=30)
 """A rank without news for so long is lost: the time that a collective would wait for it."""
+PATIENCE_IN_BATCHES = 4
+"""So many batches of who waits may take longer: then it waits as long for another's."""
 GOODBYE_SECONDS = 10.0
 """How long rank 0 keeps the board for ranks that are about to look at it for the last time."""
 _POLL_SECONDS = 0.05
@@ -82,6 +84,7 @@ class Noticeboard:
         self._pinned = [_NOTHING_YET.encode()] * world_size
         self._wants_stop = self._told_stop = self._closed = False
         self._heartbeats: Heartbeats | None = None
+        self._pinned_at, self._longest = time.monotonic(), 0.0
 
     @staticmethod
     def open(strategy: "Strategy") -> "Noticeboard":
@@ -122,6 +125,8 @@ class Noticeboard:
         """Replace this rank's notice; a closed board stays as it is."""
         if self._closed:
             return
+        before, self._pinned_at = self._pinned_at, time.monotonic()
+        self._longest = max(self._longest, self._pinned_at - before)
         self._pinned[self.rank] = notice.encode()
         if self._store is not None:
             self._ask("set", self._keys[self.rank], self._pinned[self.rank])
@@ -156,6 +161,7 @@ class Noticeboard:
         if a rank that is waited for has had nothing new for too long.
         """
         news_at, seen = [time.monotonic()] * len(self._keys), list(self._pinned)
+        patience = max(self._patience, PATIENCE_IN_BATCHES * timedelta(seconds=self._longest))
         while not self._closed:
             notices, now = self.notices(), time.monotonic()
             changed = [ours != theirs for ours, theirs in zip(seen, self._pinned, strict=True)]
@@ -168,10 +174,10 @@ class Noticeboard:
                 self._close()
                 return
             quiet = now - min(news_at[rank] for rank in late)
-            if quiet > self._patience.total_seconds():
+            if quiet > patience.total_seconds():
                 raise TimeoutError(
                     f"rank {min(late, key=news_at.__getitem__)}: expected to hear of it within "
-                    f"{self._patience}, got nothing new in {timedelta(seconds=int(quiet))}"
+                    f"{patience}, got nothing new in {timedelta(seconds=int(quiet))}"
                 )
             self.must_stop()
             time.sleep(_POLL_SECONDS)

@@ -36,8 +36,8 @@ def plan_kernel(rows: NoisyRows, clean_length: int) -> Attend:
 
     The first launch of a kind (device, dtype, shape) is compared with matmuls in float64, on a few
     of its rows. If they disagree, or it does not compile or start, one warning tells so, and the
-    device takes matmuls from then on. So does what asks for gradients, or has heads wider than the
-    kernel's; rows without clean tokens attend densely.
+    device takes matmuls from then on. So does what asks for gradients, runs under autocast, or has
+    heads wider than the kernel's; rows without clean tokens attend densely.
     """
     if clean_length == 0:
         return lambda own, *_: attend_densely(*own)
@@ -58,12 +58,7 @@ def plan_kernel(rows: NoisyRows, clean_length: int) -> Attend:
                 f"rows.sequence: expected {len(clean_keys)} sequences, got number "
                 f"{rows.runs[-1].sequence}"
             )
-        differentiated = torch.is_grad_enabled() and queries.requires_grad
-        if (
-            differentiated
-            or queries.device in _given_up
-            or not fits_kernel(queries.dtype, queries.shape[-1])
-        ):
+        if queries.device in _given_up or not _suits_kernel(*own, clean_keys, clean_values):
             return matmuls()(*inputs)
         kind = _kind_of_launch(*inputs)
         if kind in _proven:
@@ -80,6 +75,17 @@ def plan_kernel(rows: NoisyRows, clean_length: int) -> Attend:
         return attended
 
     return attend
+
+
+def _suits_kernel(*tensors: Tensor) -> bool:
+    """Say whether there is a kernel for queries, keys and values that asks for no gradients.
+
+    They have one dtype, but under autocast: it narrows values, and not what has been rotated.
+    """
+    queries = tensors[0]
+    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    alike = all(t.dtype == queries.dtype for t in tensors)
+    return alike and not differentiated and fits_kernel(queries.dtype, queries.shape[-1])
 
 
 def _kind_of_launch(own: Projections, clean_keys: Tensor, _: Tensor) -> tuple[object, ...]:
@@ -108,7 +114,10 @@ def _check(
     clean_keys: Float[Tensor, "batch clean kv_heads width"],
     clean_values: Float[Tensor, "batch clean kv_heads width"],
 ) -> None:
-    """Compare some rows, the first and the last among them, with matmuls in float64."""
+    """Compare some rows, the first and the last among them, with matmuls in float64.
+
+    Where these give no numbers either, it is not the kernel's fault.
+    """
     num_rows, clean_length = len(attended), clean_keys.shape[1]
     picked = torch.linspace(0, num_rows - 1, min(num_rows, _NUM_CHECKED_ROWS)).long()
     picked = picked.to(attended.device)
@@ -123,8 +132,8 @@ def _check(
         clean_keys[theirs].double(),
         clean_values[theirs].double(),
     )
-    scale = max(own.values.abs().max().item(), clean_values.abs().max().item())
-    off = (attended[picked] - expected).abs().max().item()
+    scale = torch.maximum(own.values.abs().max(), clean_values.abs().max()).item()
+    off = (attended[picked] - expected).where(expected.isfinite(), 0).abs().max().item()
     allowed = _TOLERANCE[attended.dtype] * scale
     if math.isfinite(scale) and not off <= allowed:  # so that NaN is none
         raise ArithmeticError(f"it is {off:.1e} off, expected {allowed:.1e}")

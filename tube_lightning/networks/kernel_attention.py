@@ -59,10 +59,15 @@ def plan_launches(rows: NoisyRows, clean_length: int) -> Attend:
     return attend
 
 
-def _aligned(tensor: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens padded"]:
+def _aligned(
+    tensor: Float[Tensor, "rows tokens heads width"],
+) -> Float[Tensor, "rows tokens heads padded"]:
     """Return a tensor whose last axis is dense and a multiple of 16: as a rule itself.
 
-    Only heads of unusual widths are copied, with zeros behind: the kernel loads by vectors.
+    Only heads of unusual widths are copied, with zeros behind: the kernel loads by vectors. So are
+    rows so far apart in memory that the kernel's 32 bits do not reach across one.
     """
     padded = F.pad(tensor, (0, -tensor.shape[-1] % 16)) if tensor.shape[-1] % 16 else tensor
-    return padded if padded.stride(-1) == 1 else padded.contiguous()
+    _, tokens, heads, _ = padded.shape
+    far = max(tokens * padded.stride(1), heads * padded.stride(2)) >= 2**31
+    return padded.contiguous() if far or padded.stride(-1) != 1 else padded

@@ -24,7 +24,7 @@ def linear(
     bias: Float[Tensor, " features"] | None = None,
 ) -> Float[Tensor, "*tokens features"]:
     """Return ``x @ weight.T + bias``. Differentiable."""
-    if not _by_onednn(x, weight):
+    if not _by_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
     if _needs_gradient(x, weight, bias):
         product: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ def linear_gelu(
     bias: Float[Tensor, " features"] | None = None,
 ) -> Float[Tensor, "*tokens features"]:
     """Return the GELU (its tanh form) of `linear`. Differentiable."""
-    if _by_onednn(x, weight) and not _needs_gradient(x, weight, bias):
+    if _by_onednn(x, weight, bias) and not _needs_gradient(x, weight, bias):
         return _onednn(x, weight, bias, "gelu")
     return F.gelu(linear(x, weight, bias), approximate="tanh")
 
@@ -58,11 +58,14 @@ def use_own_products(network: nn.Module) -> None:
             module.__class__ = ProductLinear
 
 
-def _by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Say whether a product is oneDNN's: fp32, not empty, and no other precision is asked for."""
+def _by_onednn(x: Tensor, *parameters: Tensor | None) -> bool:
+    """Say whether a product is oneDNN's: fp32, not empty, and no other precision is asked for.
+
+    It reads all tensors as the CPU's, wherever they are; torch refuses those that do not match.
+    """
+    tensors = [x, *(t for t in parameters if t is not None)]
     return (
-        x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
+        all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
         and x.numel() > 0
         and _has_onednn()
         and not torch.is_autocast_enabled("cpu")
@@ -83,6 +86,7 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
+    bias = None if bias is None else bias.contiguous()  # it does not look at the stride of this one
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "tanh")
     return product
 

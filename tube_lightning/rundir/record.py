@@ -96,10 +96,13 @@ def recorded_budgets(directory: Path) -> dict[str, Sequence[int]]:
         return {}
 
 
-def record_budget(directory: Path, kind: str, tokens: int) -> None:
-    """Add the token budget of a kind of device to a run's record, unless it is the last there."""
+def record_budget(directory: Path, kind: str, tokens: int, *, shrunk: bool = False) -> None:
+    """Add the token budget of a kind of device to a run's record, unless it is the last there.
+
+    One that has ``shrunk`` is not added after a smaller one, which another rank is down to.
+    """
     record = RunRecord.read(directory)
     before = list(record.token_budgets.get(kind, ()))
-    if before[-1:] != [tokens]:
+    if before[-1:] != [tokens] and not (shrunk and before and before[-1] < tokens):
         budgets = {**record.token_budgets, kind: [*before, tokens]}
         replace(record, token_budgets=budgets).write(directory)
