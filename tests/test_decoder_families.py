@@ -138,6 +138,14 @@ def test_a_block_may_be_the_whole_sequence():
         load_block_model(FIXTURES / "sdar", block_size="all")
 
 
+def test_a_block_is_at_most_a_sequence_and_at_least_a_token():
+    with pytest.raises(ValueError, match=r"expected at most 64 \(the longest sequence\), got 65"):
+        load_block_model(FIXTURES / "sdar", mask_id=MASK, block_size=65)
+    for name in ("sdar", "llada"):
+        with pytest.raises(ValueError, match="block_size: expected at least 1, got 0"):
+            load_block_model(FIXTURES / name, block_size=0)
+
+
 def test_the_user_says_what_config_json_cannot(tmp_path):
     with pytest.raises(ValueError, match="which of a2d-bd3lm, a2d-mdlm it is: give family=NAME"):
         load_block_model(FIXTURES / "a2d_qwen3_mdlm", mask_id=MASK)

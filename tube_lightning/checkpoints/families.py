@@ -46,12 +46,6 @@ def expect_family(checkpoint: Checkpoint) -> Family:
     family = find_family(checkpoint)
     if family is not None:
         return family
-    if arms := [name for name in _read_architectures(checkpoint) if _is_causal_lm(str(name))]:
-        raise ValueError(
-            f"{checkpoint}: expected a diffusion model, got an autoregressive one of transformers "
-            f"({arms[0]}): give it as arm.checkpoint (load_arm), and a block model as "
-            "model.checkpoint"
-        )
     known = [*_find_own(checkpoint.plugin), *BUILT_IN, *_find_installed()]
     kind, architectures = checkpoint.config.get("model_type"), _read_architectures(checkpoint)
     graph = "SEDD" if "graph" in checkpoint.config else None
@@ -63,6 +57,12 @@ def expect_family(checkpoint: Checkpoint) -> Family:
     hint = "a family of your own needs plugin=MODULE"
     if alike:
         hint = f"if it is one of {alike}, give family=NAME"
+    if arms := [name for name in architectures if _is_causal_lm(str(name))]:
+        raise ValueError(
+            f"{checkpoint}: expected a diffusion model, got an autoregressive one of transformers "
+            f"({arms[0]}): give it as arm.checkpoint (load_arm), and a block model as "
+            f"model.checkpoint; {hint}"
+        )
     raise ValueError(
         f"{checkpoint}: expected model_type {types}, or architectures {names}, in {CONFIG_FILE}, "
         f"got {kind!r} (load_arm reads any causal language model of transformers) with "
