@@ -182,6 +182,21 @@ def test_families_without_a_conditional_are_refused_by_name(tmp_path, config, na
         load_block_model(FIXTURES / "sdar", family=name)
 
 
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [("llada", "n_heads"), ("diffugpt", "n_embd"), ("llada2", "num_experts"), ("radd", "model")],
+)
+def test_a_field_that_config_json_lacks_is_named(family, field):
+    with pytest.raises(ValueError, match=rf"config\.json: expected a field '{field}', found none"):
+        load_block_model(FIXTURES / "sdar", family=family)
+
+
+def test_a_decoder_that_nobody_knows_is_no_arm_of_transformers(tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["WeDLMForCausalLM"]}')
+    with pytest.raises(ValueError, match=r"WeDLMForCausalLM.*a family of your own needs plugin="):
+        load_block_model(tmp_path)
+
+
 def test_a_network_of_another_kind_is_refused(tmp_path):
     with pytest.raises(ValueError, match="the tensors are not those of Qwen3ForCausalLM"):
         load_block_model(FIXTURES / "dream", family="sdar")
