@@ -18,8 +18,7 @@ def test_the_authors_own_code_agrees(name):
     assert model.mask_id == int(golden["mask_id"])
     tokens, revealed, size = golden["tokens"], golden["revealed"], golden["revealed"].shape[1]
     sets, row = torch.unique(revealed, dim=0, return_inverse=True)
-    roles = block_roles(tokens.shape[1], size) if name == "fast_dllm_v2" else None
-    table = conditional_table(model, tokens, sets, roles=roles)
+    table = conditional_table(model, tokens, sets)
     found = table[golden["sequence"], golden["start"] // size, row]
     # its first token is always given: rows that hide it are none of ours
     ours = ~golden["log_probs"].isnan().any(dim=1)
@@ -105,8 +104,11 @@ def test_blocks_of_one_size_have_nothing_to_cut():
 
 def test_nobody_predicts_the_first_token_of_a_shifted_model():
     model = load_block_model(FIXTURES / "dream")
+    tokens = random_ids(1, 6)
     with pytest.raises(ValueError, match="expected the first token of a sequence to be given"):
-        conditional_table(model, random_ids(1, 6))
+        conditional_table(model, tokens, roles=block_roles(6, 6, num_given=0))
+    expected = conditional_table(model, tokens, roles=block_roles(6, 6))
+    assert conditional_table(model, tokens).equal(expected)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -136,6 +138,13 @@ def test_a_block_may_be_the_whole_sequence():
     assert table.shape == (1, 1, 32, 5)
     with pytest.raises(ValueError, match="expected a number or 'whole', got 'all'"):
         load_block_model(FIXTURES / "sdar", block_size="all")
+
+
+def test_the_block_size_of_one_block_is_the_longest_sequence(capsys):
+    assert read_sizes(FIXTURES / "llada", block_size=4).length == 4
+    model = load_block_model(FIXTURES / "llada", block_size=4)
+    assert (model.own_length, model.max_length) == (True, 4)
+    assert "llada is one block: sequences of at most 4 tokens" in capsys.readouterr().err
 
 
 def test_a_block_is_at_most_a_sequence_and_at_least_a_token():
