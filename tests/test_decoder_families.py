@@ -1,5 +1,7 @@
 """Families of diffusion decoders: the authors' own numbers, and layouts without any."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -62,6 +64,15 @@ def test_layouts_agree_with_a_plain_forward(tmp_path, name):
                 torch.testing.assert_close(
                     found, expected.masked_fill(revealed, 0.0), atol=1e-5, rtol=0
                 )
+
+
+def test_queries_of_nemotron_may_be_unscaled(tmp_path):
+    options = save_layout("nemotron", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = load_block_model(tmp_path, **options)  # which tries it against a plain forward
+    assert model.network.config.rope_parameters["llama_4_scaling_beta"] == 0
 
 
 @pytest.mark.parametrize("name", ["sdar", "nemotron", "diffugpt"])
