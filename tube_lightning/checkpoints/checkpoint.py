@@ -65,6 +65,8 @@ class Checkpoint:
         object.__setattr__(self, "dtype", name)
         if isinstance(self.block_size, str) and self.block_size != WHOLE:
             raise ValueError(f"block_size: expected a number or {WHOLE!r}, got {self.block_size!r}")
+        if isinstance(self.block_size, int) and self.block_size < 1:
+            raise ValueError(f"block_size: expected at least 1, got {self.block_size}")
 
     @classmethod
     def of(cls, source: "Checkpoint | Source", options: Mapping[str, Any]) -> "Checkpoint":
