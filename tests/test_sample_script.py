@@ -208,6 +208,7 @@ def test_a_file_is_not_overwritten_unless_asked(checkpoint, tmp_path):
     [
         ({"equal_chunks": True}, "equal_chunks: expected a number of steps"),
         ({"length": 25}, "length: expected 1 to 24"),
+        ({"weights": "raw"}, "weights: expected 'ema', got 'raw'"),
         ({"device": "abacus"}, "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         ({"output": "a.csv"}, r"output: expected a name ending in .parquet or .jsonl, got a\.csv"),
         ({"output": "."}, "output"),
