@@ -129,6 +129,7 @@ def test_help_lists_the_options(tmp_path):
     out = run(tmp_path, "--help")
     for name in (
         "checkpoint",
+        "weights",
         "plugin",
         "num_sequences",
         "steps",
@@ -138,7 +139,7 @@ def test_help_lists_the_options(tmp_path):
     ):
         assert f"  {name}=" in out
     assert "python sample.py" in out
-    assert "checkpoint: demo:bd3lm_l4\n" in out  # the default
+    assert "\ncheckpoint: demo:bd3lm_l4 # a folder" in out  # the default, with its comment
 
 
 def test_an_unknown_option_is_refused(tmp_path):
