@@ -16,10 +16,12 @@ def main(config: DictConfig) -> None:
     """Instantiate the parts and train."""
     from tube_lightning.cluster import check_processes  # slow to import: not for --help
     from tube_lightning.pipeline import errors_in_a_line, quiet_lightning
-    from tube_lightning.training import settle, train_to_end
+    from tube_lightning.training import check_texts, settle, train_to_end
 
     with quiet_lightning(), errors_in_a_line():
-        for key, value in settle(OmegaConf.to_container(config, resolve=True)).items():
+        given = OmegaConf.to_container(config, resolve=True)
+        check_texts(given)
+        for key, value in settle(given).items():
             OmegaConf.update(config, key, value)
         trainer = instantiate(config.trainer)
         check_processes(trainer)

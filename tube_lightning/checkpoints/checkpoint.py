@@ -87,7 +87,7 @@ class Checkpoint:
         """Where the files are."""
         if str(self).startswith(_DEMO):
             return demo_checkpoint(str(self).removeprefix(_DEMO))
-        return find_model(self.checkpoint)
+        return find_model(self.checkpoint, self.weights)
 
     @property
     def torch_dtype(self) -> torch.dtype:

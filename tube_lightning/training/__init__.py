@@ -11,12 +11,13 @@ from tube_lightning.training.schedules import (
     cosine_after_warmup,
     linear_after_warmup,
 )
-from tube_lightning.training.stages import settle
+from tube_lightning.training.stages import check_texts, settle
 
 __all__ = [
     "Cost",
     "DenoiserTraining",
     "adamw",
+    "check_texts",
     "constant_after_warmup",
     "cosine_after_warmup",
     "hide_by_count",
