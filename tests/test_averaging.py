@@ -12,7 +12,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import nn
 
 from tests.networks import random_network
-from tube_lightning.cluster import StopOnSigterm
+from tube_lightning.cluster import StopWhenAsked
 from tube_lightning.training import DenoiserTraining, adamw, nelbo, training_callbacks
 from tube_lightning.training.averaging import AverageWeights
 
@@ -88,7 +88,7 @@ def fit(module, callbacks=(), ckpt_path=None, **options):
 def newest(folder, every_n_steps):
     """What train.py has of callbacks, without a logger's."""
     callbacks = training_callbacks(str(folder), every_n_steps)
-    return [c for c in callbacks if isinstance(c, ModelCheckpoint | StopOnSigterm)]
+    return [c for c in callbacks if isinstance(c, ModelCheckpoint | StopWhenAsked)]
 
 
 def near(values):

@@ -1,14 +1,17 @@
 """Processes on clusters: Lightning's plugin, refused sweeps, and the way out at SIGTERM."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import lightning as L
 import pytest
+import torch
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from safetensors.torch import load_file
 
@@ -94,8 +97,8 @@ def test_a_sweep_over_many_processes_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def warned_at_the_first_checkpoint(output_dir, *options, log):
-    """Train; send SIGTERM once there is a state to resume from; return the exit code."""
+def stopped_on_the_way(output_dir, *options, log, until="last.ckpt", by=signal.SIGTERM):
+    """Train; send a signal once there is a file, a state to resume from; return the exit code."""
     with log.open("w") as output:
         process = subprocess.Popen(
             command(output_dir, *options),
@@ -103,18 +106,31 @@ def warned_at_the_first_checkpoint(output_dir, *options, log):
             env=plainly(),
             stdout=output,
             stderr=output,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
         )
     try:
         deadline = time.monotonic() + 600
-        while not (output_dir / "last.ckpt").exists():
+        while not (output_dir / until).exists():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(by)
         return process.wait(timeout=300)
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.slow
+def test_control_c_leaves_a_state_and_says_so(tmp_path):
+    options = ["trainer.max_steps=100000", "trainer.log_every_n_steps=1"]
+    log, curves = tmp_path / "log", "logs/version_0/metrics.csv"
+    code = stopped_on_the_way(tmp_path / "run", *options, log=log, until=curves, by=signal.SIGINT)
+    assert code == 130, log.read_text()
+    told = re.search(r"^Stopped at step (\d+); the same command continues", log.read_text(), re.M)
+    state = torch.load(tmp_path / "run/last.ckpt", weights_only=True)
+    assert told is not None
+    assert state["global_step"] == int(told[1])
 
 
 @pytest.mark.slow
@@ -123,7 +139,7 @@ def test_sigterm_stops_training_with_a_state_that_resumes_to_the_same_weights(tm
     options = [f"trainer.devices={devices}", "trainer.max_steps=60", "checkpoint_every=5"]
     options += ["trainer.val_check_interval=30", "network.dropout=0.1"]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    code = warned_at_the_first_checkpoint(stopped, *options, log=tmp_path / "log")
+    code = stopped_on_the_way(stopped, *options, log=tmp_path / "log")
     assert code == 143, (tmp_path / "log").read_text()
     assert not (stopped / "model").exists()
     for directory in (stopped, whole):

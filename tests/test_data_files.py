@@ -157,7 +157,7 @@ def test_missing_files_are_found_missing_before_anything_is_read(tmp_path):
 def test_unknown_suffix(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a,b")
-    refuse(path, r"expected a file ending in \.txt, \.jsonl, \.parquet, \.arrow")
+    refuse(path, r"expected a file ending in \.txt, \.md, \.jsonl, .* also with \.gz, \.zst")
     refuse(path, r"expected a file ending in \.npy, \.jsonl, \.parquet, \.arrow", read_ids)
 
 

@@ -73,6 +73,18 @@ def test_what_hidden_tokens_see_is_tried(monkeypatch, context):
         check_decoder(model, facts, "sdar")
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 64])
+@pytest.mark.parametrize("name", ["sdar", "fast_dllm_v2"])
+def test_blocks_of_any_size_pass(name, size):
+    assert load_block_model(FIXTURES / name, mask_id=61, block_size=size).block_size == size
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_the_shortest_sequences_pass(name):
+    for length in (1, 2, 3):
+        assert load_block_model(FIXTURES / name, model_length=length).max_length == length
+
+
 def test_half_precision_passes_too():
     for name in DECODERS:
         load_block_model(FIXTURES / name, **GOLDEN[name], dtype="float16")

@@ -1,5 +1,7 @@
 """Families of diffusion decoders: the authors' own numbers, and layouts without any."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,8 +20,7 @@ def test_the_authors_own_code_agrees(name):
     assert model.mask_id == int(golden["mask_id"])
     tokens, revealed, size = golden["tokens"], golden["revealed"], golden["revealed"].shape[1]
     sets, row = torch.unique(revealed, dim=0, return_inverse=True)
-    roles = block_roles(tokens.shape[1], size) if name == "fast_dllm_v2" else None
-    table = conditional_table(model, tokens, sets, roles=roles)
+    table = conditional_table(model, tokens, sets)
     found = table[golden["sequence"], golden["start"] // size, row]
     # its first token is always given: rows that hide it are none of ours
     ours = ~golden["log_probs"].isnan().any(dim=1)
@@ -65,6 +66,15 @@ def test_layouts_agree_with_a_plain_forward(tmp_path, name):
                 )
 
 
+def test_queries_of_nemotron_may_be_unscaled(tmp_path):
+    options = save_layout("nemotron", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = load_block_model(tmp_path, **options)  # which tries it against a plain forward
+    assert model.network.config.rope_parameters["llama_4_scaling_beta"] == 0
+
+
 @pytest.mark.parametrize("name", ["sdar", "nemotron", "diffugpt"])
 def test_memory_and_numbers_do_not_depend_on_the_budget(tmp_path, name):
     if name == "sdar":
@@ -105,8 +115,11 @@ def test_blocks_of_one_size_have_nothing_to_cut():
 
 def test_nobody_predicts_the_first_token_of_a_shifted_model():
     model = load_block_model(FIXTURES / "dream")
+    tokens = random_ids(1, 6)
     with pytest.raises(ValueError, match="expected the first token of a sequence to be given"):
-        conditional_table(model, random_ids(1, 6))
+        conditional_table(model, tokens, roles=block_roles(6, 6, num_given=0))
+    expected = conditional_table(model, tokens, roles=block_roles(6, 6))
+    assert conditional_table(model, tokens).equal(expected)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -136,6 +149,21 @@ def test_a_block_may_be_the_whole_sequence():
     assert table.shape == (1, 1, 32, 5)
     with pytest.raises(ValueError, match="expected a number or 'whole', got 'all'"):
         load_block_model(FIXTURES / "sdar", block_size="all")
+
+
+def test_the_block_size_of_one_block_is_the_longest_sequence(capsys):
+    assert read_sizes(FIXTURES / "llada", block_size=4).length == 4
+    model = load_block_model(FIXTURES / "llada", block_size=4)
+    assert (model.own_length, model.max_length) == (True, 4)
+    assert "llada is one block: sequences of at most 4 tokens" in capsys.readouterr().err
+
+
+def test_a_block_is_at_most_a_sequence_and_at_least_a_token():
+    with pytest.raises(ValueError, match=r"expected at most 64 \(the longest sequence\), got 65"):
+        load_block_model(FIXTURES / "sdar", mask_id=MASK, block_size=65)
+    for name in ("sdar", "llada"):
+        with pytest.raises(ValueError, match="block_size: expected at least 1, got 0"):
+            load_block_model(FIXTURES / name, block_size=0)
 
 
 def test_the_user_says_what_config_json_cannot(tmp_path):
@@ -172,6 +200,21 @@ def test_families_without_a_conditional_are_refused_by_name(tmp_path, config, na
         load_block_model(tmp_path)
     with pytest.raises(ValueError, match=f"{name} has no likelihood here: "):
         load_block_model(FIXTURES / "sdar", family=name)
+
+
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [("llada", "n_heads"), ("diffugpt", "n_embd"), ("llada2", "num_experts"), ("radd", "model")],
+)
+def test_a_field_that_config_json_lacks_is_named(family, field):
+    with pytest.raises(ValueError, match=rf"config\.json: expected a field '{field}', found none"):
+        load_block_model(FIXTURES / "sdar", family=family)
+
+
+def test_a_decoder_that_nobody_knows_is_no_arm_of_transformers(tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["WeDLMForCausalLM"]}')
+    with pytest.raises(ValueError, match=r"WeDLMForCausalLM.*a family of your own needs plugin="):
+        load_block_model(tmp_path)
 
 
 def test_a_network_of_another_kind_is_refused(tmp_path):

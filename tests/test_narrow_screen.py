@@ -8,6 +8,8 @@ from rich.console import Console
 
 from tests.test_notebook import FIXTURES, IDS
 from tube_lightning import evaluate
+from tube_lightning.evaluator.live import live_bracket
+from tube_lightning.metrics import Measured
 from tube_lightning.report.render import show_results
 from tube_lightning.report.wording import ppl_text
 
@@ -40,6 +42,17 @@ def test_estimators_that_promise_nothing_go_first(results):
     head = narrow.partition("Left out")[0]
     assert "CUBO" not in head
     assert "TUBE" in head
+
+
+@pytest.mark.parametrize("room", [16, 30, 45, 80])
+def test_the_bar_leaves_out_what_it_has_no_room_for(room):
+    nats = {"tube": -5.61, "elbo_k": -5.62, "exact": -5.612381, "arm": -10.8052}
+    values = {name: Measured(value, None, 9) for name, value in nats.items()}
+    text = live_bracket({"ao_arm": values}, room)
+    assert len(text) <= room
+    assert text.replace("exactly", "PPL =").find("PPL = 273.80") >= 0
+    assert ("(ARM 49276)" in text) == (room in (30, 80))  # the bracket goes first
+    assert text.startswith("273.14 <= PPL <= 275.89, exactly") == (room >= 45)
 
 
 def test_a_file_has_all_columns(results):

@@ -18,7 +18,7 @@ LENGTH, ARM_LENGTH, BLOCK = 32, 24, 4
 DOCUMENTS = [
     f"Text {n}: naïve café, {n * n} times — to be or not to be; \N{SNOWMAN} the end. " * (1 + n % 3)
     for n in range(9)
-]
+] + ["静かな湖畔の森のかげから、もう起きちゃいかがと、かっこうが鳴く。" * 3]  # three tokens each
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_both_sums_are_over_the_bytes_that_both_score(folder, run):
                 totals[side] += units[side][number][1]
     found = run["per_byte"]
     assert found["bytes"] == num_bytes
-    assert 0.5 < num_bytes / sum(len(text.encode()) for text in DOCUMENTS) < 1
+    assert 0.6 < num_bytes / sum(len(text.encode()) for text in DOCUMENTS) < 1
     model, arm = (-total / num_bytes / math.log(2) for total in totals)
     assert found["bits_per_byte"]["exact"] == pytest.approx(model, rel=1e-5)
     assert found["arm_bits_per_byte"] == pytest.approx(arm, rel=1e-5)

@@ -129,6 +129,7 @@ def test_help_lists_the_options(tmp_path):
     out = run(tmp_path, "--help")
     for name in (
         "checkpoint",
+        "weights",
         "plugin",
         "num_sequences",
         "steps",
@@ -138,7 +139,7 @@ def test_help_lists_the_options(tmp_path):
     ):
         assert f"  {name}=" in out
     assert "python sample.py" in out
-    assert "\ncheckpoint: demo:bd3lm_l4 # a folder," in out  # the default
+    assert "\ncheckpoint: demo:bd3lm_l4 # a folder" in out  # the default, with its comment
 
 
 def test_an_unknown_option_is_refused(tmp_path):
@@ -208,6 +209,7 @@ def test_a_file_is_not_overwritten_unless_asked(checkpoint, tmp_path):
     [
         ({"equal_chunks": True}, "equal_chunks: expected a number of steps"),
         ({"length": 25}, "length: expected 1 to 24"),
+        ({"weights": "raw"}, "weights: expected 'ema', got 'raw'"),
         ({"device": "abacus"}, "device: expected auto, cpu, cuda or cuda:N, got 'abacus'"),
         ({"output": "a.csv"}, r"output: expected a name ending in .parquet or .jsonl, got a\.csv"),
         ({"output": "."}, "output"),

@@ -98,8 +98,9 @@ def test_the_state_and_the_folder_of_a_run_are_read_as_its_model(finished):
         assert read_sizes(source) == (1025, 128)
         assert load_block_model(source).block_size == 4
         assert model_identity(load_block_model(source)) == same
-    trained = read_checkpoint(folder / "last.ckpt", weights="raw").state_dict()
-    assert all(t.equal(raw[f"network.{name}"]) for name, t in trained.items())
+    for source in (folder, folder / "last.ckpt"):
+        trained = read_checkpoint(source, weights="raw").state_dict()
+        assert all(t.equal(raw[f"network.{name}"]) for name, t in trained.items())
 
 
 def test_a_run_that_has_not_ended_says_what_to_give(copied):
@@ -151,16 +152,29 @@ def test_a_few_steps_learn_something(finished):
     assert float(losses[-1]) < 9.0
 
 
-def test_a_tokenizer_that_does_not_fit_the_network_is_refused_in_a_line(tmp_path):
-    text = tmp_path / "own.txt"
-    text.write_text("to be or not to be " * 200)
-    data = ["data=text", f"data.train.paths={text}", f"data.validation.paths={text}"]
-    done = run(tmp_path / "run", *data, "network=bytes", "data.tokenizer=demo", check=False)
+def test_without_files_to_train_on_it_says_which_settings_name_them(tmp_path):
+    done = run(tmp_path / "run", "data=text", "data.path=own.txt", check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "error: data.train.paths and data.validation.paths: expected files, folders or patterns, "
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused_and_the_mended_command_trains(tmp_path):
+    """A start that failed has trained nothing: it keeps nobody out of its directory."""
+    (tmp_path / "own.txt").write_text("to be or not to be " * 200)
+    options = ["data=text", "data.train.paths=own.txt", "data.validation.paths=[own.txt]"]
+    options += ["network=bytes", "trainer.max_steps=2"]
+    done = run(tmp_path / "run", *options, "data.tokenizer=demo", check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(
         "error: tokenizer: expected 256 tokens like the model's, or 257 with its mask token, got "
         "1024 of demo\n"
     )
+    last = run(tmp_path / "run", *options).stderr.splitlines()[-1]
+    of_text = "data=text 'data.path=[own.txt]' data.tokenizer=byte"
+    assert last.endswith(f"python evaluate.py model.checkpoint={tmp_path}/run/model {of_text}")
 
 
 @pytest.mark.slow

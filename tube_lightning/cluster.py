@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 INTERRUPTED = 128 + signal.SIGTERM  # what a shell and srun report for a program that SIGTERM ended
+_INTERRUPTED_BY_HAND = 128 + signal.SIGINT
 RUN_OF_JOB = "TUBE_LIGHTNING_RUN_OF_JOB"
 """The variable that names a file in which slurm/job.sh finds the directory of its run."""
 STARTED_FILE = ".started"
@@ -116,8 +117,10 @@ def note_start(directory: Path) -> None:
         Path(told).write_text(f"{directory.absolute()}\n", encoding="utf-8")
 
 
-class StopOnSigterm(Checkpoint):
-    """End training between two steps after SIGTERM, with a state to resume from and code 143.
+class StopWhenAsked(Checkpoint):
+    """End training between two steps after SIGTERM or Ctrl-C, with a state to resume from.
+
+    The exit code is 143 or 130. A second Ctrl-C ends it at once, with the state that there is.
 
     Like every ``Checkpoint`` it runs after the callbacks whose state it saves.
 
@@ -127,25 +130,35 @@ class StopOnSigterm(Checkpoint):
 
     def __init__(self, checkpoint: str | Path) -> None:
         self.checkpoint = Path(checkpoint)
-        self._received = False
+        self._received = 0
         self._step = 0
 
     def on_sanity_check_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Take the signal over from Lightning, which gives it back when it is done."""
-        signal.signal(signal.SIGTERM, self._note)
+        """Take the signals over from Lightning, which gives them back when it is done."""
+        self._listen()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Take the signal over, if there was no validation to begin with."""
-        signal.signal(signal.SIGTERM, self._note)
+        """Take the signals over, if there was no validation to begin with."""
+        self._listen()
         self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Save and stop if any process got the signal, unless gradients are being gathered."""
         stepped, self._step = trainer.global_step > self._step, trainer.global_step
-        if stepped and trainer.strategy.reduce_boolean_decision(self._received, all=False):
+        asked = self._received > 0
+        if stepped and trainer.strategy.reduce_boolean_decision(asked, all=False):
             trainer.save_checkpoint(self.checkpoint)
             # Lightning kills rank 0 if it sees another one end in failure
-            raise SIGTERMException(INTERRUPTED if trainer.is_global_zero else 0)
+            by_hand = self._received == signal.SIGINT
+            code = _INTERRUPTED_BY_HAND if by_hand else INTERRUPTED
+            raise SIGTERMException(code if trainer.is_global_zero else 0)
+
+    def _listen(self) -> None:
+        signal.signal(signal.SIGTERM, self._note)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored
+            signal.signal(signal.SIGINT, self._note)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._received = True
+        self._received = signum
+        if signum == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,6 +23,7 @@ from tube_lightning.networks import (
     BlockModel,
     PlannedRows,
     check_tokens,
+    num_unpredicted,
     size_of_blocks,
 )
 from tube_lightning.orderings import RevealedSets, Role, all_sets, block_roles, unique_sets
@@ -47,7 +48,8 @@ def conditional_table(
     in none, whatever ``sets`` says; cut ones do not exist. All but hidden scored positions have
     log-probability 0. A model that is one block has as many positions as ``tokens``.
 
-    ``roles`` defaults to scoring every token of ``tokens``. At most ``token_budget`` tokens (or one
+    ``roles`` defaults to scoring every token of ``tokens`` that the model predicts: all, or all but
+    the first, which is then given. At most ``token_budget`` tokens (or one
     sequence's clean ones) are in the network at once, whatever the batch and the number of sets;
     besides, there is the table itself. A device that runs out of memory gets half as many from then
     on, and what did not fit again: values then agree to rounding. The default is by the device's
@@ -221,9 +223,9 @@ def _roles_of_each(
     tokens: Int64[Tensor, "batch length"],
     roles: Int64[Tensor, "*#batch blocks size"] | None,
 ) -> Int64[Tensor, "batch blocks size"]:
-    """Default to scoring everything, and give every sequence its roles, on the host."""
+    """Default to scoring all that is predicted, and give every sequence its roles, on the host."""
     batch, length = tokens.shape
-    everything = block_roles(length, size_of_blocks(model, length), num_given=0)
+    everything = block_roles(length, size_of_blocks(model, length), num_unpredicted(model))
     roles = (everything if roles is None else roles).cpu()
     if (
         roles.shape[-2:] != everything.shape

@@ -65,6 +65,8 @@ class Checkpoint:
         object.__setattr__(self, "dtype", name)
         if isinstance(self.block_size, str) and self.block_size != WHOLE:
             raise ValueError(f"block_size: expected a number or {WHOLE!r}, got {self.block_size!r}")
+        if isinstance(self.block_size, int) and self.block_size < 1:
+            raise ValueError(f"block_size: expected at least 1, got {self.block_size}")
 
     @classmethod
     def of(cls, source: "Checkpoint | Source", options: Mapping[str, Any]) -> "Checkpoint":
@@ -85,7 +87,7 @@ class Checkpoint:
         """Where the files are."""
         if str(self).startswith(_DEMO):
             return demo_checkpoint(str(self).removeprefix(_DEMO))
-        return find_model(self.checkpoint)
+        return find_model(self.checkpoint, self.weights)
 
     @property
     def torch_dtype(self) -> torch.dtype:

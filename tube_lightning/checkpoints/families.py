@@ -51,18 +51,18 @@ def expect_family(checkpoint: Checkpoint) -> Family:
     graph = "SEDD" if "graph" in checkpoint.config else None
     if reason := refusal(kind, *architectures, graph, PurePath(str(checkpoint)).name):
         raise ValueError(f"{checkpoint}: {reason}")
+    types = " or ".join(dict.fromkeys(name for family in known for name in family.model_types))
+    names = " or ".join(dict.fromkeys(name for family in known for name in family.architectures))
     alike = ", ".join(family.name for family in known if kind in family.look_alikes)
     hint = "a family of your own needs plugin=MODULE"
     if alike:
         hint = f"if it is one of {alike}, give family=NAME"
-    if arms := [name for name in architectures if _is_causal_lm(str(name))]:
+    if arms := [name for name in architectures if _is_causal_lm(name)]:
         raise ValueError(
             f"{checkpoint}: expected a diffusion model, got an autoregressive one of transformers "
             f"({arms[0]}): give it as arm.checkpoint (load_arm), and a block model as "
             f"model.checkpoint; {hint}"
         )
-    types = " or ".join(dict.fromkeys(name for family in known for name in family.model_types))
-    names = " or ".join(dict.fromkeys(name for family in known for name in family.architectures))
     raise ValueError(
         f"{checkpoint}: expected model_type {types}, or architectures {names}, in {CONFIG_FILE}, "
         f"got {kind!r} (load_arm reads any causal language model of transformers) with "
@@ -94,8 +94,11 @@ def load_causal_lm(checkpoint: Checkpoint) -> TransformersARM:
     )
 
 
-def _is_causal_lm(architecture: str) -> bool:
-    return architecture.endswith(("ForCausalLM", "LMHeadModel"))
+def _is_causal_lm(architecture: object) -> bool:
+    """Tell whether transformers itself has a causal language model of this name."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
 
 
 def _choose(families: Sequence[Family], checkpoint: Checkpoint) -> Family | None:

@@ -11,9 +11,10 @@ _OF_TRAINING, _OF_AN_EVALUATION = {"datamodule", "trainer"}, {"layout_of_scores"
 _MAX_LISTED = 5
 
 
-def find_model(source: Source) -> Source:
+def find_model(source: Source, weights: str = "ema") -> Source:
     """Return the model of a training run, for its folder; every other source as it is.
 
+    The model has the average of weights; others are in the run's newest state.
     Folders that hold no model are refused, by what they are and what to give instead.
     """
     folder = Path(source).expanduser()
@@ -32,9 +33,9 @@ def find_model(source: Source) -> Source:
         )
     if not claim.keys() >= _OF_TRAINING:
         return source
-    if (folder / MODEL_FOLDER / CONFIG_FILE).is_file():
-        return folder / MODEL_FOLDER
     state = folder / LAST_STATE_FILE
+    if (folder / MODEL_FOLDER / CONFIG_FILE).is_file():
+        return folder / MODEL_FOLDER if weights == "ema" or not state.is_file() else state
     newest = f"its newest state is {state}: give that" if state.is_file() else "it has no state yet"
     raise ValueError(
         f"{folder}: expected a model, got a training run that has not ended; {newest}, or run its "

@@ -57,8 +57,19 @@ def _download(repository: str, name: str, revision: str | None) -> Path:
         ) from error
 
 
+class _Fields(dict[str, Any]):
+    """The fields of a file: one that is not there is told, with the file."""
+
+    def __init__(self, fields: dict[str, Any], path: Path) -> None:
+        super().__init__(fields)
+        self.path = path
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 (of a field, as its author likes)
+        raise ValueError(f"{self.path}: expected a field {name!r}, found none")
+
+
 def read_config(source: Source, revision: str | None = None) -> dict[str, Any]:
-    """Read a model's ``config.json``."""
+    """Read a model's ``config.json``; to ask for a field that it lacks is a ``ValueError``."""
     path = find_file(source, CONFIG_FILE, revision)
     try:
         config = json.loads(path.read_bytes())
@@ -66,4 +77,4 @@ def read_config(source: Source, revision: str | None = None) -> dict[str, Any]:
         raise ValueError(f"{path}: expected JSON ({error})") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(config).__name__}")
-    return config
+    return _Fields(config, path)

@@ -14,6 +14,7 @@ from tube_lightning.data.shared_bytes import NOT_SHARED, Atoms, place_tokens, sh
 from tube_lightning.data.token_files import token_sequences
 from tube_lightning.data.tokenizers import (
     AUTO,
+    DEMO,
     ByteTokenizer,
     Encoded,
     PretrainedTokenizer,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTO",
     "CORPORA",
+    "DEMO",
     "NOT_SHARED",
     "AtMost",
     "Atoms",

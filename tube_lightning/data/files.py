@@ -12,7 +12,13 @@ import pyarrow.parquet as pq
 
 from tube_lightning.data.packing import pack
 from tube_lightning.data.sequences import TokenSequences
-from tube_lightning.data.streams import STANDARD_INPUT, file_kind, is_compressed, open_stream
+from tube_lightning.data.streams import (
+    STANDARD_INPUT,
+    file_kind,
+    is_compressed,
+    name_suffixes,
+    open_stream,
+)
 from tube_lightning.data.tables import TABLE_SUFFIXES, read_column, unreadable
 from tube_lightning.data.tokenizers import TextTokenizer, fitting_tokenizer, load_tokenizer
 
@@ -83,7 +89,7 @@ def find_files(paths: Paths | None, suffixes: Sequence[str] = ()) -> list[Path]:
     files = [file for path in given for file in _matches(path, suffixes)]
     for file in files:
         if suffixes and file_kind(file) not in suffixes:
-            raise ValueError(f"{file}: expected a file ending in {', '.join(suffixes)}")
+            raise ValueError(f"{file}: expected a file ending in {name_suffixes(suffixes)}")
         if is_compressed(file) and file_kind(file) not in _STREAMED:
             raise ValueError(
                 f"{file}: expected only {' and '.join(_STREAMED)} files to be compressed"
@@ -108,8 +114,8 @@ def _matches(path: str | PathLike[str], suffixes: Sequence[str]) -> list[Path]:
         known = [f for f in inside if f.name[0] != "." and file_kind(f) in kinds]
         if not known:
             raise ValueError(
-                f"{file}: expected a folder with files ending in {', '.join(kinds)}, got "
-                f"{len(inside)} other files"
+                f"{file}: expected a folder with files ending in {name_suffixes(kinds)}, "
+                f"got {len(inside)} other files"
             )
         return known
     matches = sorted(Path(match) for match in glob.glob(str(file), recursive=True))

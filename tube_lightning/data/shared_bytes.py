@@ -23,7 +23,7 @@ class Atoms:
     """What a model gives one number for, in the order of the text.
 
     ``first`` and ``end`` are places. ``is_whole`` says that the last token of an atom has bytes of
-    its own: else, in the middle of a character, the text cannot be cut behind it.
+    its own: else it is the beginning of a character, whose bytes are with the token that ends it.
     """
 
     first: Int64[np.ndarray, " atoms"]
@@ -32,9 +32,13 @@ class Atoms:
 
     @cached_property
     def cuts(self) -> Int64[np.ndarray, " cuts"]:
-        """List the places where an atom begins or ends, none of them inside another one."""
+        """List the places where an atom begins or ends, none of them inside another one.
+
+        An atom that has bytes, and then the beginning of a character, goes on behind its end. One
+        of such beginnings alone is all behind its place: there the text can be cut.
+        """
         ends = self.end[self.is_whole]
-        torn = self.end[~self.is_whole]
+        torn = self.end[~self.is_whole & (self.end > self.first)]
         return np.setdiff1d(np.concatenate([self.first, ends]), torn)
 
 

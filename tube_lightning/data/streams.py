@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,16 @@ def file_kind(path: Path) -> str:
     plain = path.with_suffix("") if path.suffix in _CODECS else path
     is_text = plain.suffix in _TEXT_SUFFIXES or _TEXT_NAME.search(plain.name)
     return ".txt" if is_text else plain.suffix
+
+
+def name_suffixes(kinds: Sequence[str]) -> str:
+    """List the endings of files of some kinds, for a message.
+
+    >>> name_suffixes([".txt", ".parquet"])
+    '.txt, .md, .parquet (text and JSON lines also with .gz, .zst)'
+    """
+    endings = [e for kind in kinds for e in (_TEXT_SUFFIXES if kind == ".txt" else (kind,))]
+    return f"{', '.join(endings)} (text and JSON lines also with {', '.join(_CODECS)})"
 
 
 def is_compressed(path: Path) -> bool:

@@ -17,6 +17,8 @@ from tube_lightning.terminal import bar_console
 
 RunningValues = dict[str, dict[str, Measured]]
 TOKENS_SCORED = "tokens_scored"
+_SHORTEST_BAR = 4
+"""What rich leaves of a bar where there is little room."""
 
 
 class LiveValues(lightning.Callback):
@@ -28,7 +30,7 @@ class LiveValues(lightning.Callback):
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
-        self._num_shown = 0
+        self._taken = self._num_shown = 0
 
     def on_test_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -40,7 +42,7 @@ class LiveValues(lightning.Callback):
         batches = cast("EvaluationBatches", trainer.test_dataloaders)
         self._num_shown, finished = 0, len(batches.finished)
         total = finished + len(batches.remaining)
-        self._bar = _bar(total)
+        self._bar, self._taken = _bar(total)
         self._bar.add_task("", total=total, completed=finished)
         self._bar.start()
 
@@ -86,7 +88,8 @@ class LiveValues(lightning.Callback):
             return
         self._num_shown = tokens
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=live_bracket(values))
+            room = self._bar.console.width - self._taken
+            self._bar.update(self._bar.task_ids[0], description=live_bracket(values, room))
         curves = {
             curve_name(regime, name): value.ppl
             for regime, quantities in values.items()
@@ -123,28 +126,39 @@ def curve_name(regime: str, name: str) -> str:
     return f"{name}_ppl" if name in (ARM, ARM_FT) else f"{regime}/{name}_ppl"
 
 
-def _bar(total: int) -> Progress:
-    """Make a bar that shortens itself, and then the bracket, where the screen is narrow."""
-    count, clock = 2 * len(str(total)) + 1, len("0:00:00")
-    return Progress(
-        TextColumn("scoring", table_column=Column(min_width=len("scoring"))),
+def _bar(total: int) -> tuple[Progress, int]:
+    """Make a bar that shortens itself; return how wide it is before the bracket, at the least."""
+    title, count, clock = len("scoring"), 2 * len(str(total)) + 1, len("0:00:00")
+    bar = Progress(
+        TextColumn("scoring", table_column=Column(min_width=title)),
         BarColumn(bar_width=10),
         MofNCompleteColumn(table_column=Column(min_width=count)),
         TimeRemainingColumn(table_column=Column(min_width=clock)),
         TextColumn("{task.description}"),
         console=bar_console(),
     )
+    return bar, title + 1 + _SHORTEST_BAR + 1 + count + 1 + clock + 1
 
 
-def live_bracket(values: RunningValues) -> str:
-    """Write the any-order bracket so far, and the ARM's perplexity."""
-    now = {name: value.ppl for name, value in values[headline(values)].items()}
+def live_bracket(values: RunningValues, room: int) -> str:
+    """Write the any-order bracket so far, and the ARM's perplexity: what there is room for."""
+    now = {name: _number(value.ppl) for name, value in values[headline(values)].items()}
     low, high = (headline_bound(side, "fresh").name for side in ("upper", "lower"))
-    text = f"PPL <= {now[high]:.4g}"
+    text = f"PPL <= {now[high]}"
     if low in now:
-        text = f"{now[low]:.4g} <= {text}"
+        text = f"{now[low]} <= {text}"
     if EXACT in now:
-        text += f", exactly {now[EXACT]:.4g}"
-    if ARM in now:
-        text += f" (ARM {now[ARM]:.4g})"
+        whole = f"{text}, exactly {now[EXACT]}"
+        text = whole if len(whole) <= room else f"PPL = {now[EXACT]}"
+    if ARM in now and len(whole := f"{text} (ARM {now[ARM]})") <= room:
+        text = whole
     return text
+
+
+def _number(ppl: float) -> str:
+    """Write five significant digits.
+
+    >>> _number(273.7954), _number(49273.2)
+    ('273.80', '49273')
+    """
+    return f"{ppl:#.5g}".rstrip(".")

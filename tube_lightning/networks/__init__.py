@@ -3,7 +3,7 @@
 from tube_lightning.networks.arm import DiTARM, TransformersARM
 from tube_lightning.networks.attention import default_attention, plan_kernel
 from tube_lightning.networks.block_diffusion import BlockDiffusion
-from tube_lightning.networks.blocks import goes_first, size_of_blocks
+from tube_lightning.networks.blocks import goes_first, num_unpredicted, size_of_blocks
 from tube_lightning.networks.decoder import DecoderBlockModel
 from tube_lightning.networks.decoder_arm import DecoderARM
 from tube_lightning.networks.decoder_check import check_decoder
@@ -56,6 +56,7 @@ __all__ = [
     "goes_first",
     "linear",
     "model_identity",
+    "num_unpredicted",
     "plan_grouped",
     "plan_kernel",
     "read_blocks",

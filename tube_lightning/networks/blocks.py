@@ -14,6 +14,14 @@ def size_of_blocks(model: BlockModel[Any], length: int) -> int:
     return length if getattr(model, "own_length", False) else model.block_size
 
 
+def num_unpredicted(model: BlockModel[Any]) -> int:
+    """Return how many tokens at the beginning of a sequence nobody predicts: one, or none.
+
+    A model with a true attribute ``first_is_given`` predicts every token but the first.
+    """
+    return int(getattr(model, "first_is_given", False))
+
+
 def goes_first(model: BlockModel[Any]) -> bool:
     """Tell whether a model is meant for orders that begin with the first token of a block.
 

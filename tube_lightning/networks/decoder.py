@@ -84,6 +84,11 @@ class DecoderBlockModel(nn.Module):
         return self.config.block_size is None
 
     @property
+    def first_is_given(self) -> bool:
+        """Tell whether nobody predicts the first token of a sequence: outputs are of the next."""
+        return self.config.shift
+
+    @property
     def first_goes_first(self) -> bool:
         """Tell whether only orders are meant that begin with the first token of a block."""
         return self.config.first_goes_first

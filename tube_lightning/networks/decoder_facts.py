@@ -38,6 +38,11 @@ class DecoderFacts:
             )
         if self.block_size is not None and self.block_size < 1:
             raise ValueError(f"block_size: expected at least 1, got {self.block_size}")
+        if self.block_size is not None and self.block_size > self.max_length:
+            raise ValueError(
+                f"block_size: expected at most {self.max_length} (the longest sequence), got "
+                f"{self.block_size}"
+            )
         if self.shift and self.first == "own":
             raise ValueError("first: expected 'given' or 'previous' with a shift, got 'own'")
         if self.first == "previous" and self.block_size is None:

@@ -18,10 +18,12 @@ def _train(config: Config) -> None:
     from tube_lightning.cluster import check_processes  # slow to import: not for --help
     from tube_lightning.machine import use_granted_threads
     from tube_lightning.pipeline import errors_in_a_line, quiet_lightning
-    from tube_lightning.training import settle, train_to_end
+    from tube_lightning.training import check_texts, settle, train_to_end
 
     with quiet_lightning(), errors_in_a_line():
-        for key, value in settle(plain_values(config)).items():
+        given = plain_values(config)
+        check_texts(given)
+        for key, value in settle(given).items():
             OmegaConf.update(config, key, value)
         trainer = instantiate(config.trainer)
         check_processes(trainer)

@@ -1,6 +1,11 @@
 """Run directories: the names in them, their record, and one configuration each."""
 
-from tube_lightning.rundir.claims import claim_directory, flat_settings, read_claim
+from tube_lightning.rundir.claims import (
+    claim_directory,
+    flat_settings,
+    read_claim,
+    release_directory,
+)
 from tube_lightning.rundir.names import (
     FIGURES_FOLDER,
     KEPT_MODELS_FOLDER,
@@ -26,4 +31,5 @@ __all__ = [
     "read_claim",
     "record_budget",
     "recorded_budgets",
+    "release_directory",
 ]

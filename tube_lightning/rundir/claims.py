@@ -75,6 +75,11 @@ def read_claim(directory: str | Path) -> dict[str, Any] | None:
     return claim
 
 
+def release_directory(directory: str | Path) -> None:
+    """Take the configuration of a run away that has left nothing to continue."""
+    (Path(directory) / CLAIM_FILE).unlink(missing_ok=True)
+
+
 def _compare(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     """List the keys that differ, as JSON holds them."""
     theirs, ours = flat_settings(there), flat_settings(json.loads(json.dumps(now)))

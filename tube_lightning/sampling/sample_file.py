@@ -37,6 +37,7 @@ def write_samples(
     device: str,
     output: str,
     overwrite: bool,
+    weights: str = "ema",
     family: str | None = None,
     block_size: int | str | None = None,
     mask_id: int | None = None,
@@ -61,7 +62,8 @@ def write_samples(
     path = Path(output).expanduser()
     check_output(path, overwrite)
     loading = {"plugin": plugin, "family": family, "block_size": block_size, "mask_id": mask_id}
-    model = _load_model(Checkpoint.of(checkpoint, loading), _device(device))
+    named = Checkpoint.of(checkpoint, loading | {"weights": weights})
+    model = _load_model(named, _device(device))
     texts = fitting_tokenizer(tokenizer, model.vocab_size)
     options["length"] = model.max_length if length is None else length
     start = texts.eos_id if texts.bos_id is None else texts.bos_id

@@ -11,13 +11,14 @@ from tube_lightning.training.schedules import (
     cosine_after_warmup,
     linear_after_warmup,
 )
-from tube_lightning.training.stages import settle
+from tube_lightning.training.stages import check_texts, settle
 from tube_lightning.training.whole_states import training_plugins
 
 __all__ = [
     "Cost",
     "DenoiserTraining",
     "adamw",
+    "check_texts",
     "constant_after_warmup",
     "cosine_after_warmup",
     "hide_by_count",

@@ -1,6 +1,7 @@
 """Train to the end, from wherever an earlier run was cut short."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelChec
 
 from tube_lightning.checkpoints import LAST_STATE_FILE, MODEL_FOLDER, save_checkpoint
 from tube_lightning.cluster import (
-    StopOnSigterm,
+    StopWhenAsked,
     disconnecting,
     note_start,
     tells_lost_processes,
 )
-from tube_lightning.rundir import claim_directory, read_claim
+from tube_lightning.rundir import (
+    KEPT_MODELS_FOLDER,
+    claim_directory,
+    read_claim,
+    release_directory,
+)
 from tube_lightning.training.kept_models import KeepModels
 from tube_lightning.training.module import DenoiserTraining
 from tube_lightning.training.screen import TrainingBar, tell, tell_end
@@ -25,7 +31,7 @@ from tube_lightning.whole_files import remove_unfinished
 def training_callbacks(
     output_dir: str, every_n_steps: int, keep_every: int | None = None
 ) -> list[Callback]:
-    """Show progress; keep the newest state, also at SIGTERM, models on the way, and curves."""
+    """Show progress; keep the newest state, also when stopped, models on the way, and curves."""
     newest = ModelCheckpoint(
         dirpath=output_dir,
         save_top_k=0,
@@ -39,7 +45,7 @@ def training_callbacks(
         KeepModels(output_dir, keep_every),  # before the state that has its counts
         newest,
         LearningRateMonitor("step"),
-        StopOnSigterm(Path(output_dir) / LAST_STATE_FILE),
+        StopWhenAsked(Path(output_dir) / LAST_STATE_FILE),
     ]
 
 
@@ -65,14 +71,30 @@ def train_to_end(
     if trainer.is_global_zero:
         note_start(directory)
         remove_unfinished(last)
-    with disconnecting(), tells_lost_processes(lambda: _what_is_kept(last)):
+    with (
+        disconnecting(),
+        tells_lost_processes(lambda: _what_is_kept(last)),
+        _released_unless_begun(trainer, directory),
+    ):
         trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
     folder = directory / MODEL_FOLDER
     if trainer.is_global_zero and not trainer.interrupted:
         save_checkpoint(folder, module.network)
-        tell_end(folder, is_arm=module.network.config.causal)
+        tell_end(folder, config, is_arm=module.network.config.causal)
     return folder
 
 
 def _what_is_kept(last: Path) -> str:
     return f"the newest state is in {last}" if last.exists() else "no state was saved yet"
+
+
+@contextmanager
+def _released_unless_begun(trainer: L.Trainer, directory: Path) -> Iterator[None]:
+    """Leave the directory to whoever comes next if a run fails before it has left anything."""
+    try:
+        yield
+    except BaseException:
+        kept = (directory / LAST_STATE_FILE, directory / KEPT_MODELS_FOLDER)
+        if trainer.is_global_zero and not any(path.exists() for path in kept):
+            release_directory(directory)
+        raise

@@ -1,14 +1,19 @@
 """What people see of a training: a bar with the loss in bits, and where the model is."""
 
 import math
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from tube_lightning.data import DEMO
 from tube_lightning.terminal import bar_console
 
 TRAIN_LOSS, VALIDATION_LOSS = "train/nats_per_token", "val/nats_per_token"
@@ -66,8 +71,18 @@ class TrainingBar(L.Callback):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Close the bar, so that the error stands on a line of its own."""
+        """Close the bar, so that the error stands on a line of its own; say where it stopped."""
+        if isinstance(exception, SIGTERMException) and self._bar is not None:
+            told = (
+                f"Stopped at step {trainer.global_step:,}; the same command continues from there."
+            )
+        elif isinstance(exception, KeyboardInterrupt):
+            told = "Stopped; the same command continues from the newest state, if there is one."
+        else:
+            told = None
         self._close()
+        if told is not None:
+            tell(told)
 
     def _write(self, trainer: L.Trainer) -> None:
         if self._bar is not None and self._bar.disable and self._told != trainer.global_step:
@@ -90,7 +105,18 @@ def _progress(trainer: L.Trainer) -> str:
     return ", ".join(told) + " bits per token" * (len(told) > 1)
 
 
-def tell_end(folder: Path, *, is_arm: bool) -> None:
-    """Say where the model is, and the command that evaluates it."""
-    key = "arm.checkpoint" if is_arm else "model.checkpoint"
-    tell(f"The model is in {folder}; evaluate it: python evaluate.py {key}={folder}")
+def tell_end(folder: Path, config: Mapping[str, Any], *, is_arm: bool) -> None:
+    """Say where the model is, and the command that evaluates it: on the text it was validated on.
+
+    Where that is a text of one's own, else on the embedded one.
+    """
+    key, whose = ("arm.checkpoint", "arm") if is_arm else ("model.checkpoint", "data")
+    words = [f"{key}={folder}"]
+    data = config.get("data", {})
+    if (paths := data.get("validation", {}).get("paths")) is not None:
+        path = paths if isinstance(paths, str) else f"[{','.join(map(str, paths))}]"
+        words += ["data=text", f"data.path={path}"]
+        if (tokenizer := data.get("tokenizer")) not in (None, DEMO):
+            words.append(f"{whose}.tokenizer={tokenizer}")
+    command = shlex.join(["python", "evaluate.py", *words])
+    tell(f"The model is in {folder}; evaluate it: {command}")

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from omegaconf import MISSING
+
 from tube_lightning.rundir import flat_settings, read_claim
 
 LONGEST_WARMUP = 2500
@@ -58,6 +60,20 @@ _OPEN: dict[str, Callable[[int], int | float]] = {
     "module.ema_decay": ema_decay,
 }
 """Settings that are null unless users give them, and how they follow from the number of steps."""
+
+
+def check_texts(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration without the files that it is to learn from, or to validate on."""
+    missing = [
+        key
+        for key, value in flat_settings(config).items()
+        if value == MISSING and key.startswith(("data.train.", "data.validation."))
+    ]
+    if missing:
+        raise ValueError(
+            f"{' and '.join(missing)}: expected files, folders or patterns, got none "
+            "(data.path is for evaluate.py)"
+        )
 
 
 def settle(config: Mapping[str, Any]) -> dict[str, int | float]:

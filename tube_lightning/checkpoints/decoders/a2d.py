@@ -18,7 +18,7 @@ A2D_BD3LM = DecoderFamily(
     mask_id={"a2d-qwen3": 151669, "a2d-qwen2": 151665},
     model_types=("a2d-qwen3", "a2d-qwen2", "a2d-llama"),
     architectures=("A2DQwen3LMHeadModel", "A2DQwen2LMHeadModel", "A2DLlamaLMHeadModel"),
-    arms=("Qwen/Qwen3-0.6B-Base",),
+    arms=("Qwen/Qwen3-0.6B-Base", "Qwen/Qwen2.5-0.5B"),
 )
 
 A2D_MDLM = replace(A2D_BD3LM, name="a2d-mdlm", context="none", block_size=None)

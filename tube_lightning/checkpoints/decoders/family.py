@@ -46,7 +46,6 @@ class DecoderFamily:
     block_keys: tuple[str, ...] = ("block_size",)
     mask_keys: tuple[str, ...] = ("mask_token_id", "mask_id")
     length_key: str = "max_position_embeddings"
-    longest: int | None = None
     settings: Callable[[Config], Config] = plain_settings
     translate: Callable[[Config], Translate] = field(default=lambda config: same_name)
     arms: tuple[str, ...] = ()
@@ -91,8 +90,8 @@ class DecoderFamily:
         mask_id = self._settle_mask(checkpoint)
         block_size = self._settle_block(checkpoint)
         max_length = self._max_length(checkpoint)
-        if self.block_size is None and isinstance(checkpoint.block_size, int):
-            max_length = min(max_length, checkpoint.block_size)
+        if self.block_size is None and checkpoint.block_size == max_length:
+            say(f"{checkpoint}: {self.name} is one block: sequences of at most {max_length} tokens")
         whole = block_size is None
         return DecoderFacts(
             mask_id=mask_id,
@@ -157,8 +156,10 @@ class DecoderFamily:
         return int(self.settings(checkpoint.config)["vocab_size"])
 
     def _max_length(self, checkpoint: Checkpoint) -> int:
-        told = checkpoint.config.get(self.length_key)
-        known = [n for n in (told, self.longest, checkpoint.model_length) if n is not None]
+        """Return the longest sequence; that of a model which is one block is a block size, too."""
+        own_block = checkpoint.block_size if self.block_size is None else None
+        told = (checkpoint.config.get(self.length_key), checkpoint.model_length, own_block)
+        known = [n for n in told if isinstance(n, int)]
         if not known:
             raise ValueError(f"{checkpoint}: it does not tell its length: give model_length=...")
         return min(known)

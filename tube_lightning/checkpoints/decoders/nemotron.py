@@ -7,8 +7,22 @@ hub's ``generate`` takes a block's first token from the ARM; vLLM's does not, an
 The layout of its files was not verified here.
 """
 
+from typing import Any
+
 from tube_lightning.checkpoints.decoders.family import DecoderFamily
 from tube_lightning.checkpoints.decoders.pieces import rename
+from tube_lightning.checkpoints.decoders.settings import plain_settings
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Say that queries are not scaled by position, where the file does not say how."""
+    settings = plain_settings(config)
+    length = config["max_position_embeddings"]
+    unscaled = {"llama_4_scaling_beta": 0.0, "original_max_position_embeddings": length}
+    if "rope_parameters" in settings:
+        settings["rope_parameters"] = unscaled | settings["rope_parameters"]
+    return settings
+
 
 NEMOTRON = DecoderFamily(
     name="nemotron-labs-diffusion",
@@ -18,6 +32,7 @@ NEMOTRON = DecoderFamily(
     mask_id=100,
     model_types=("nemotron_labs_diffusion",),
     architectures=("NemotronLabsDiffusionModel",),
+    settings=_settings,
     translate=lambda config: rename((r"encoder\.", "model."), (r"diffusion_head\.", "lm_head.")),
     arms=("self",),
 )

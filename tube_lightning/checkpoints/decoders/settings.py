@@ -18,7 +18,7 @@ def plain_settings(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("use_sliding_window"):
         raise ValueError("use_sliding_window: expected false: every token sees all of its context")
     settings = {name: value for name, value in config.items() if name not in _NOT_OURS}
-    return settings | rope(config)
+    return settings | {"vocab_size": config["vocab_size"]} | rope(config)
 
 
 def rope(config: Mapping[str, Any], **more: float) -> dict[str, Any]:
