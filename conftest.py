@@ -17,7 +17,9 @@ import pytest
 import torch
 
 import tube_lightning.bounds
-import tube_lightning.programs.evaluate  # puts the estimators' settings into Hydra's store
+from tube_lightning.programs.evaluate import store_estimators
+
+store_estimators()  # for tests that compose configurations
 
 if find_spec("triton") is None:  # as on macOS: nothing else imports the kernel
     collect_ignore = ["tube_lightning/networks/prefix_kernel.py"]

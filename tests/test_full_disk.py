@@ -68,6 +68,7 @@ def fail_half_way(path):
         raise OSError("it is full")
 
 
+@pytest.mark.slow
 def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path):
     options = [*TRAINING, "output_dir=run"]
     assert end(start("train.py", *options, "trainer.max_steps=2", cwd=tmp_path)) == []
@@ -89,6 +90,7 @@ def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path):
     assert all(one[name].equal(other[name]) for name in other)
 
 
+@pytest.mark.slow
 def test_samples_that_do_not_fit_leave_the_file_before(tmp_path):
     output = tmp_path / "samples.parquet"
     options = [

@@ -54,7 +54,7 @@ def test_the_page_takes_the_table_between_its_marks():
 
 def test_the_page_has_its_sections_in_order():
     """Whoever writes a section, the order is this one."""
-    order = ["Where the time goes", "Designs compared", "Kernels", "The head"]
+    order = ["Where the time goes", "Beside others", "Designs compared", "Kernels", "The head"]
     order += ["Diffusion decoders"]
     order += ["Who waits for the device", "Memory", "Several devices", "bfloat16"]
     order += ["What is proven and what is not", "Close the gap"]

@@ -1,5 +1,7 @@
 """Bracket the likelihood of a block diffusion model on a text: evaluate.py."""
 
+from typing import Any
+
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
@@ -8,13 +10,18 @@ from tube_lightning.bounds import EstimatorSettings
 from tube_lightning.programs.composed import Config, plain_values, run_composed
 
 RECORDED = ("model", "arm", "arm_ft", "protocol", "estimators", "batch_size", "num_batches")
-ESTIMATORS = {"estimators": dict(EstimatorSettings())}
-ConfigStore.instance().store("estimators", ESTIMATORS)
 
 
 def main(words: list[str]) -> None:
     """Evaluate as the words of the command line say."""
-    run_composed(_evaluate, "evaluate", words, ESTIMATORS)
+    run_composed(_evaluate, "evaluate", words, store_estimators())
+
+
+def store_estimators() -> dict[str, Any]:
+    """Put the settings of the estimators that are registered now into Hydra's store."""
+    settings = {"estimators": dict(EstimatorSettings())}
+    ConfigStore.instance().store("estimators", settings)
+    return settings
 
 
 def _evaluate(config: Config) -> None:
