@@ -1,5 +1,6 @@
 """What people see while an evaluation runs: a bar with the bracket so far, and curves."""
 
+from itertools import chain
 from typing import Any, cast
 
 import lightning
@@ -68,11 +69,11 @@ class LiveValues(lightning.Callback):
     def on_test_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Show what comes in from ranks that are not done yet."""
+        """Show what comes in from ranks that are not done yet, and in the end all of it."""
         if not trainer.is_global_zero:
             return
         module = cast("LikelihoodEvaluation", pl_module)
-        for _ in module.wait_for_others():
+        for _ in chain(module.wait_for_others(), [None]):
             self._show(trainer, module.running_values())
             self._advance(trainer, module)
 
