@@ -12,8 +12,8 @@ from torch import Tensor
 def own_precision(device: torch.device) -> Iterator[None]:
     """Compute in the dtypes of the tensors: no autocast, and no TF32 in the place of fp32.
 
-    torch's default is fp32, and Lightning leaves it alone; NVIDIA's containers do not: they set
-    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, and products of fp32 lose 13 of their 23 bits unasked.
+    torch's default is fp32, and Lightning leaves it alone; where the environment has
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, products of fp32 lose 13 of their 23 bits unasked.
     """
     with torch.autocast(device.type, enabled=False):
         if device.type != "cuda" or torch.backends.cuda.matmul.fp32_precision != "tf32":
